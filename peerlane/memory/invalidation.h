@@ -24,8 +24,10 @@ namespace peerlane {
 // takes. The library holds none of its own.
 //
 // Errors: kTimeout, kPeerSilent: the region is Revoked, and something still reaches the memory;
-// call again. kInvalidArgument: called on a context's progress thread (from a callback), which
-// would wait for itself. kNotSupported: the registration was made before fork().
+// call again. kInvalidArgument: called on the progress thread of any context of this process (in a
+// callback), which something it waits for may need; nothing was changed, the region is as it was,
+// and the provider must call on a thread of its own. kNotSupported: the registration was made
+// before fork().
 Status invalidateMemory(uint64_t ticket,
                         std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
 

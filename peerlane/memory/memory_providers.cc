@@ -33,6 +33,25 @@ Status checkRange(const void* pointer, size_t bytes) {
   return Status::ok();
 }
 
+// Memory of a provider, and the provider, which must outlive it: its code may be gone with it.
+class KeptAllocation final : public Allocation {
+ public:
+  KeptAllocation(std::shared_ptr<MemoryProvider> provider, std::unique_ptr<Allocation> memory)
+      : provider_(std::move(provider)), memory_(std::move(memory)) {}
+  Result<MemoryDescription> describe() const override { return memory_->describe(); }
+  Result<MemoryFacts> facts() const override { return memory_->facts(); }
+  Result<ExportedRange> exportAs(ExportForm form, const Importer& importer, uint64_t offset,
+                                 uint64_t bytes) override {
+    return memory_->exportAs(form, importer, offset, bytes);
+  }
+  std::byte* data() const override { return memory_->data(); }
+  size_t bytes() const override { return memory_->bytes(); }
+
+ private:
+  const std::shared_ptr<MemoryProvider> provider_;
+  const std::unique_ptr<Allocation> memory_;  // goes first
+};
+
 }  // namespace
 
 Result<ExportedRange> exportRange(HeldMemory& held, uint64_t all, const Importer& importer,
@@ -167,7 +186,10 @@ Result<std::unique_ptr<Allocation>> MemoryProviders::allocate(size_t bytes,
   const Order asked = order();
   for (const Entry& entry : *asked) {
     auto made = entry.provider->allocate(bytes, options);
-    if (made.isOk() || made.status().code() != Code::kNotSupported) return made;
+    if (made.isOk())
+      return std::unique_ptr<Allocation>(
+          std::make_unique<KeptAllocation>(entry.provider, std::move(*made)));
+    if (made.status().code() != Code::kNotSupported) return made;
   }
   return Status(Code::kNotSupported,
                 "no memory provider allocates on " + options.device.toString());

@@ -68,6 +68,8 @@ class MemoryProviders {
   Result<std::unique_ptr<AcquiredMemory>> acquire(const void* pointer, size_t bytes);
   // The extent that the first provider with an answer returns.
   Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes);
+  // The first provider that allocates on the device does. It stays, as long as the memory does,
+  // also when it is removed.
   Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& options);
 
  private:

@@ -47,26 +47,60 @@ Result<RegionExports::Made> RegionExports::of(const void* domain, const Make& ma
   return made;
 }
 
-void RegionExports::drop(const void* domain) {
-  Made dropped;  // ends after the lock
+bool RegionExports::othersMake() const {
+  return std::ranges::any_of(entries_, [](const auto& entry) {
+    return !entry.second.made && entry.second.maker != std::this_thread::get_id();
+  });
+}
+
+bool RegionExports::othersEnd() const {
+  return std::ranges::any_of(
+      enders_, [](std::thread::id ender) { return ender != std::this_thread::get_id(); });
+}
+
+void RegionExports::endWithoutLock(std::vector<Made> dropped) {
+  dropped.clear();
   const MutexLock lock(mutex_);
-  const auto found = entries_.find(domain);
-  // One that is being made belongs to the call that makes it.
-  if (found == entries_.end() || !found->second.made) return;
-  dropped = std::move(found->second.made);
-  entries_.erase(found);
+  enders_.erase(std::ranges::find(enders_, std::this_thread::get_id()));
+  changed_.notifyAll();
+}
+
+void RegionExports::drop(const void* domain) {
+  std::vector<Made> dropped;
+  {
+    const MutexLock lock(mutex_);
+    while (othersEnd()) changed_.wait(mutex_);
+    const auto found = entries_.find(domain);
+    // One that is being made belongs to the call that makes it.
+    if (found == entries_.end() || !found->second.made) return;
+    dropped.push_back(std::move(found->second.made));
+    entries_.erase(found);
+    enders_.push_back(std::this_thread::get_id());
+  }
+  endWithoutLock(std::move(dropped));
+}
+
+bool RegionExports::close() {
+  const MutexLock lock(mutex_);
+  isOver_ = true;
+  return !othersMake() && !othersEnd();
 }
 
 void RegionExports::end() {
-  std::vector<Made> dropped;  // end after the lock
-  const MutexLock lock(mutex_);
-  isOver_ = true;
-  // One that is being made is taken out by the call that makes it.
-  std::erase_if(entries_, [&dropped](auto& entry) {
-    if (!entry.second.made) return false;
-    dropped.push_back(std::move(entry.second.made));
-    return true;
-  });
+  std::vector<Made> dropped;
+  {
+    const MutexLock lock(mutex_);
+    isOver_ = true;
+    while (othersMake() || othersEnd()) changed_.wait(mutex_);
+    // One that this thread makes is taken out by the call that makes it.
+    std::erase_if(entries_, [&dropped](auto& entry) {
+      if (!entry.second.made) return false;
+      dropped.push_back(std::move(entry.second.made));
+      return true;
+    });
+    enders_.push_back(std::this_thread::get_id());
+  }
+  endWithoutLock(std::move(dropped));
 }
 
 Status RegionExports::revoke(std::chrono::nanoseconds timeout) {
@@ -75,14 +109,14 @@ Status RegionExports::revoke(std::chrono::nanoseconds timeout) {
   {
     const MutexLock lock(mutex_);
     isRevoked_ = true;
-    const auto isMadeElsewhere = [](const auto& entry) {
-      return !entry.second.made && entry.second.maker != std::this_thread::get_id();
-    };
-    while (std::ranges::any_of(entries_, isMadeElsewhere))
+    while (othersMake() || othersEnd())
       if (!changed_.waitUntil(mutex_, deadline))
-        return Status(Code::kTimeout, "a link still makes an export of the region");
+        return Status(Code::kTimeout,
+                      othersMake() ? "a link still makes an export of the region"
+                                   : "another thread still takes exports of the region back");
     for (const auto& [domain, entry] : entries_)
       if (entry.made && !entry.isRevoked) left.emplace_back(domain, entry.made);
+    enders_.push_back(std::this_thread::get_id());
   }
   Status first;
   for (const auto& [domain, made] : left) {
@@ -93,6 +127,8 @@ Status RegionExports::revoke(std::chrono::nanoseconds timeout) {
     if (const auto found = entries_.find(domain); found != entries_.end())
       found->second.isRevoked = true;
   }
+  left.clear();
+  endWithoutLock({});
   return first;
 }
 

@@ -3,7 +3,8 @@
 // RegionExports: what links have made of one region so that peers can reach it (a key, a
 // registration with a device): once for all connections over the same wire, not once per
 // connection. Owned by the region's record. Thread-safe; no lock is held while an export is made,
-// revoked or ended.
+// revoked or ended, but calls that end exports and calls that make them wait for each other where
+// one would otherwise return too early.
 #pragma once
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
@@ -39,13 +41,17 @@ class RegionExports {
   // `make` must not ask for it again. An error of `make` is returned, and not kept. Errors: kClosed
   // (end() was called), kRevoked (revoke() was).
   Result<Made> of(const void* domain, const Make& make);
-  // `domain` ends.
+  // `domain` ends. Waits for other threads that end or revoke exports: they may use the domain.
   void drop(const void* domain);
-  // The region ends: no peer reaches it any more.
+  // No export is made from now on. True when no other thread makes, revokes or ends one: then end()
+  // waits for nobody.
+  bool close();
+  // The region ends: no peer reaches it any more. Waits for other threads that make, revoke or end
+  // an export: they may ask the provider of the memory, which is told of the end next.
   void end();
-  // The memory is taken back: no export is made from now on. Waits for those that are being made,
-  // but for one that this very thread makes, and revokes all. OK: nothing reaches the memory by any
-  // of them. May be called again after an error.
+  // The memory is taken back: no export is made from now on. Waits for other threads that make,
+  // revoke or end one, and revokes all. OK: nothing reaches the memory by any of them. May be
+  // called again after an error.
   Status revoke(std::chrono::nanoseconds timeout);
 
  private:
@@ -55,10 +61,15 @@ class RegionExports {
     bool isRevoked = false;
   };
   Status whyOver() const PEERLANE_REQUIRES(mutex_);
+  bool othersMake() const PEERLANE_REQUIRES(mutex_);
+  bool othersEnd() const PEERLANE_REQUIRES(mutex_);
+  // Ends what the caller took out, without the lock.
+  void endWithoutLock(std::vector<Made> dropped);
 
   mutable Mutex mutex_;
   Condition changed_;
   std::map<const void*, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
+  std::vector<std::thread::id> enders_ PEERLANE_GUARDED_BY(mutex_);  // threads that end or revoke
   bool isOver_ PEERLANE_GUARDED_BY(mutex_) = false;
   bool isRevoked_ PEERLANE_GUARDED_BY(mutex_) = false;
 };

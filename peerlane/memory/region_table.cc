@@ -39,20 +39,22 @@ Status RegionRecord::whyClosed() const {
              : Status(Code::kClosed, regionName(allocation) + " is being unregistered, or was");
 }
 
-HeldMemory* RegionRecord::held() const {
-  return owned ? owned.get() : acquired ? &acquired->held() : nullptr;
+std::shared_ptr<HeldMemory> RegionRecord::held() const {
+  if (auto own = owned.get()) return own;
+  const auto lent = acquired.get();
+  return lent ? std::shared_ptr<HeldMemory>(lent, &lent->held()) : nullptr;
 }
 
 Result<MemoryFacts> RegionRecord::facts() const {
   if (gate.isRevoked()) return whyClosed();
-  if (const HeldMemory* const memoryHeld = held()) return memoryHeld->facts();
+  if (const auto memoryHeld = held()) return memoryHeld->facts();
   return Status(Code::kNotSupported, regionName(allocation) + " is held by no memory provider");
 }
 
 Result<ExportedRange> RegionRecord::exportFor(const Importer& importer, uint64_t offset,
                                               uint64_t length) const {
   if (gate.isRevoked()) return whyClosed();
-  HeldMemory* const memoryHeld = held();
+  const auto memoryHeld = held();
   if (memoryHeld == nullptr)
     return Status(Code::kNotSupported, regionName(allocation) + " is held by no memory provider");
   auto made = exportRange(*memoryHeld, bytes, importer, offset, length);
@@ -62,12 +64,17 @@ Result<ExportedRange> RegionRecord::exportFor(const Importer& importer, uint64_t
 }
 
 RegionTable::~RegionTable() {
-  const MutexLock lock(mutex_);
-  for (const auto& [allocation, entry] : entries_) entry.record->exports.end();
+  std::map<uint64_t, Entry> rest;
+  {
+    const MutexLock lock(mutex_);
+    rest.swap(entries_);
+  }
+  for (const auto& [allocation, entry] : rest) entry.record->exports.end();
 }
 
 const char* regionStateName(RegionState state) {
   switch (state) {
+    case RegionState::kMaking: return "being registered";
     case RegionState::kLive: return "live";
     case RegionState::kClosing: return "closing";
     case RegionState::kQuarantined: return "quarantined";
@@ -80,6 +87,25 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
                                                        Access access, MemoryDescription memory,
                                                        std::unique_ptr<Allocation> owned,
                                                        std::unique_ptr<AcquiredMemory> acquired) {
+  PEERLANE_ASSIGN(auto record, begin(base, bytes, access, std::move(memory), std::move(owned),
+                                     std::move(acquired)));
+  PEERLANE_RETURN_IF_ERROR(publish(*record));
+  return record;
+}
+
+Status RegionTable::publish(const RegionRecord& record) {
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(record.allocation);
+  if (found == entries_.end() || found->second.state != RegionState::kMaking)
+    return revoked(record.allocation);
+  found->second.state = RegionState::kLive;
+  return Status::ok();
+}
+
+Result<std::shared_ptr<RegionRecord>> RegionTable::begin(std::byte* base, uint64_t bytes,
+                                                         Access access, MemoryDescription memory,
+                                                         std::unique_ptr<Allocation> owned,
+                                                         std::unique_ptr<AcquiredMemory> acquired) {
   if (allows(access, Access::kRemoteWrite) && !memory.writable)
     return Status(Code::kPermissionDenied,
                   "registering read-only memory with remote write access; use Access::kRemoteRead");
@@ -116,6 +142,8 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
     return Status(Code::kInvalidArgument,
                   regionName(allocation) + " is referred to by a stale or forged generation");
   if (found->second.record->gate.isRevoked()) return revoked(allocation);
+  if (found->second.state == RegionState::kMaking)
+    return Status(Code::kUnavailable, regionName(allocation) + " is being registered");
   if (found->second.state != RegionState::kLive)
     return Status(Code::kClosed, regionName(allocation) + " is being unregistered");
   return found->second.record;
@@ -149,10 +177,12 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
   const MutexLock lock(mutex_);
   // Regions overlap seldom: the nearest one that begins before `at` nearly always is the one.
   for (auto next = byBase_.upper_bound(at); next != byBase_.begin();) {
-    const auto& record = entries_.at((--next)->second).record;
+    const Entry& entry = entries_.at((--next)->second);
+    const auto& record = entry.record;
     // One that is going, or whose host memory may go without a word, is no hold.
     const bool isHost = record->memory.device.kind == DeviceKind::kHost;
-    if (!record->gate.open() || (isHost && record->isCached.load(std::memory_order_relaxed)))
+    if (entry.state == RegionState::kMaking || !record->gate.open() ||
+        (isHost && record->isCached.load(std::memory_order_relaxed)))
       continue;
     const auto offset = static_cast<uint64_t>(at - record->base);
     if (offset <= record->bytes && bytes <= record->bytes - offset) return record;
@@ -225,13 +255,18 @@ bool RegionTable::isTakenBack(uint64_t allocation, uint64_t generation) const {
   const MutexLock lock(mutex_);
   const auto found = entries_.find(allocation);
   if (found == entries_.end() || found->second.record->generation != generation) return true;
-  return found->second.state == RegionState::kClosing ||
-         found->second.state == RegionState::kQuarantined;
+  return found->second.isTakenBack;
 }
 
 void RegionTable::setState(uint64_t allocation, RegionState state) {
   const MutexLock lock(mutex_);
-  if (auto found = entries_.find(allocation); found != entries_.end()) found->second.state = state;
+  const auto found = entries_.find(allocation);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  entry.isTakenBack =
+      state == RegionState::kClosing || (entry.isTakenBack && state != RegionState::kLive);
+  const bool isKept = state == RegionState::kClosing && entry.state == RegionState::kQuarantined;
+  if (!isKept) entry.state = state;
 }
 
 std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
@@ -246,8 +281,9 @@ std::vector<uint64_t> RegionTable::ticketsOf(const MemoryProvider& provider) con
   const MutexLock lock(mutex_);
   std::vector<uint64_t> tickets;
   for (const auto& [allocation, entry] : entries_)
-    if (entry.record->acquired && &entry.record->acquired->provider() == &provider)
-      tickets.push_back(entry.record->acquired->ticket());
+    if (const auto memory = entry.record->acquired.get();
+        memory && &memory->provider() == &provider)
+      tickets.push_back(memory->ticket());
   return tickets;
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peerlane/core/mutex.h"
@@ -19,8 +20,33 @@
 
 namespace peerlane {
 
-// One registered range. Immutable except for the gate, the pin, the flag isCached and the set of
-// devices that were let in.
+// A reference to the holder of a region's memory. Other threads may ask the holder while the region
+// ends. Thread-safe.
+template <typename T>
+class MemoryHold {
+ public:
+  MemoryHold& operator=(std::shared_ptr<T> held) {
+    const MutexLock lock(mutex_);
+    held_ = std::move(held);
+    return *this;
+  }
+  // Null: nothing does. It stays, as long as the caller has it, also when it is taken.
+  std::shared_ptr<T> get() const {
+    const MutexLock lock(mutex_);
+    return held_;
+  }
+  std::shared_ptr<T> take() {
+    const MutexLock lock(mutex_);
+    return std::exchange(held_, nullptr);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::shared_ptr<T> held_ PEERLANE_GUARDED_BY(mutex_);
+};
+
+// One registered range. Immutable except for what holds the memory, the gate, the pin, the flag
+// isCached and the set of devices that were let in.
 struct RegionRecord {
   uint64_t allocation = 0;  // never used twice in one context
   uint64_t generation = 0;  // random: a forged or stale reference does not match
@@ -28,8 +54,8 @@ struct RegionRecord {
   uint64_t bytes = 0;
   Access access = Access::kLocal;
   MemoryDescription memory;
-  std::unique_ptr<Allocation> owned;         // memory from Context::allocate
-  std::unique_ptr<AcquiredMemory> acquired;  // else: by which its provider holds it for us
+  MemoryHold<Allocation> owned;         // memory from Context::allocate
+  MemoryHold<AcquiredMemory> acquired;  // else: by which its provider holds it for us
   UseGate gate;
   // Kept by a registration cache (RegistrationCache): the program may free the memory without
   // telling the library.
@@ -44,7 +70,7 @@ struct RegionRecord {
   // For a caller that found the gate closed: kRevoked, or kClosed (it is being unregistered, or
   // was).
   Status whyClosed() const;
-  HeldMemory* held() const;  // null: memory that no provider holds
+  std::shared_ptr<HeldMemory> held() const;  // null: memory that no provider holds (any more)
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
   // What links made of it for peers. Ends when the region is removed from its table.
   mutable RegionExports exports;
@@ -62,8 +88,9 @@ struct RegionRecord {
   }
 };
 
-// kRevoked: its provider took the memory back, or its program freed it, before it was unregistered.
-enum class RegionState : uint8_t { kLive, kClosing, kQuarantined, kRevoked };
+// kMaking: it is being registered, and nobody finds it. kRevoked: its provider took the memory
+// back, or its program freed it, before it was unregistered.
+enum class RegionState : uint8_t { kMaking, kLive, kClosing, kQuarantined, kRevoked };
 const char* regionStateName(RegionState state);
 
 struct RegionView {  // for dumps
@@ -83,7 +110,15 @@ class RegionTable final : public RegionDirectory {
   // Ends the exports of regions that are still there: handles may outlive the links that made them.
   ~RegionTable() override;
 
-  // Errors: kPermissionDenied for remote write on read-only memory.
+  // A region that nobody finds before publish(): meanwhile its ticket gets what drains it. Errors:
+  // kPermissionDenied for remote write on read-only memory.
+  Result<std::shared_ptr<RegionRecord>> begin(std::byte* base, uint64_t bytes, Access access,
+                                              MemoryDescription memory,
+                                              std::unique_ptr<Allocation> owned,
+                                              std::unique_ptr<AcquiredMemory> acquired = nullptr);
+  // It is live from now on. Errors: kRevoked (its provider took it back meanwhile).
+  Status publish(const RegionRecord& record);
+  // Both.
   Result<std::shared_ptr<RegionRecord>> add(std::byte* base, uint64_t bytes, Access access,
                                             MemoryDescription memory,
                                             std::unique_ptr<Allocation> owned,
@@ -115,12 +150,17 @@ class RegionTable final : public RegionDirectory {
   std::vector<std::shared_ptr<RegionRecord>> imported() const;
   bool isImporter(uint64_t allocation, PeerNumber peer) const;
 
+  // One that is quarantined stays so when it is kClosing.
   void setState(uint64_t allocation, RegionState state);
   // True when the program has unregistered the region, or is doing so, and therefore waits until no
   // peer reaches it. False where it was revoked.
   bool isTakenBack(uint64_t allocation, uint64_t generation) const;
   // The regions that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
+  // A region's gate was closed because its memory was taken back or freed.
+  void countRevocation() { revocations_.fetch_add(1, std::memory_order_release); }
+  // How many. For those who look at their regions only when one was. Any thread, in turns.
+  uint64_t revocations() const { return revocations_.load(std::memory_order_acquire); }
   // Of the regions whose memory `provider` holds.
   std::vector<uint64_t> ticketsOf(const MemoryProvider& provider) const;
   // Forgets the region. Requires: its gate is closed and drained, and no peer imports it.
@@ -132,9 +172,11 @@ class RegionTable final : public RegionDirectory {
  private:
   struct Entry {
     std::shared_ptr<RegionRecord> record;
-    RegionState state = RegionState::kLive;
+    RegionState state = RegionState::kMaking;
+    bool isTakenBack = false;                  // it was kClosing: it may be quarantined since
     std::map<PeerNumber, uint64_t> importers;  // and how many imports
   };
+  std::atomic<uint64_t> revocations_{0};
   mutable Mutex mutex_;
   std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
   std::multimap<const std::byte*, uint64_t> byBase_ PEERLANE_GUARDED_BY(mutex_);  // allocations

@@ -50,10 +50,12 @@ Result<RegistrationCache::Record> RegistrationCache::make(std::byte* address, ui
     return Status(Code::kInvalidArgument,
                   "host memory that peers reach has to be registered (Context::registerRegion): "
                   "nobody sees when it is freed");
-  PEERLANE_ASSIGN(Record record, regions_.add(address, bytes, access, std::move(memory), nullptr,
-                                              std::move(*found)));
+  PEERLANE_ASSIGN(Record record, regions_.begin(address, bytes, access, std::move(memory), nullptr,
+                                                std::move(*found)));
   record->isCached.store(true, std::memory_order_relaxed);
-  if (Status watched = watch_(record); !watched.isOk()) {
+  Status watched = watch_(record);
+  if (watched.isOk()) watched = regions_.publish(*record);
+  if (!watched.isOk()) {
     stale.push_back(std::move(record));
     return watched;
   }

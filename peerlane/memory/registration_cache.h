@@ -27,7 +27,7 @@ class RegistrationCache {
   using Record = std::shared_ptr<RegionRecord>;
   static constexpr size_t kCapacity = 4096;
 
-  // Called for each registration before anybody uses it; its error ends the registration.
+  // Called for each registration before anybody finds it; its error ends the registration.
   using Watch = std::function<Status(const Record&)>;
 
   RegistrationCache(RegionTable& regions, MemoryProviders& providers, Watch watch,

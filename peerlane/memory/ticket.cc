@@ -11,6 +11,7 @@
 #include "peerlane/core/deadline.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/invalidation.h"
+#include "peerlane/os/event_loop.h"
 #include "peerlane/os/process.h"
 
 namespace peerlane {
@@ -70,14 +71,27 @@ Status InvalidationTicket::onInvalidation(Drain drain) {
   return Status::ok();
 }
 
+namespace {
+
+Status onLoopThread() {
+  return Status(Code::kInvalidArgument,
+                "invalidateMemory() was called on the progress thread of a context (in a callback, "
+                "say), for which it would have to wait; nothing was changed: call it on another "
+                "thread");
+}
+
+}  // namespace
+
 Status InvalidationTicket::invalidate(State& state, std::chrono::nanoseconds timeout) {
   const auto deadline = deadlineIn(timeout);
   Drain drain;
   {
     const MutexLock lock(state.mutex);
-    state.isInvalidated = true;
     // Within the drain of this very ticket: that one does the work.
-    if (state.drainer == std::this_thread::get_id()) return Status::ok();
+    if (state.isDrained || state.drainer == std::this_thread::get_id()) return Status::ok();
+    // Neither the drain nor the wait for another thread's may stand in the way of what they need.
+    if (LoopThreadScope::isHere() && (state.drain || state.drainer)) return onLoopThread();
+    state.isInvalidated = true;
     while (state.drainer)
       if (!state.changed.waitUntil(state.mutex, deadline))
         return Status(Code::kTimeout, "another call still drains the memory of this ticket");

@@ -129,6 +129,9 @@ void queueArm(const std::shared_ptr<WatchRecord>& record) {
   record->loop->toArm.push_back(record);
 }
 
+// Scopes of this thread that exist.
+thread_local int loopScopes = 0;
+
 // Marks a turn; a nested turn would run functions where their caller does not expect it.
 class TurnScope {
  public:
@@ -143,6 +146,7 @@ class TurnScope {
 
  private:
   LoopCore& core_;
+  const LoopThreadScope here_;
 };
 
 }  // namespace
@@ -430,6 +434,18 @@ size_t EventLoop::waitOnce(Duration timeout) {
   core_->runPosted();
   core_->lastLook = internal::Clock::now();
   return core_->ran;
+}
+
+LoopThreadScope::LoopThreadScope() {
+  ++internal::loopScopes;
+}
+
+LoopThreadScope::~LoopThreadScope() {
+  --internal::loopScopes;
+}
+
+bool LoopThreadScope::isHere() {
+  return internal::loopScopes > 0;
 }
 
 }  // namespace peerlane

@@ -62,6 +62,18 @@ class Timer {
   std::shared_ptr<internal::TimerRecord> record_;
 };
 
+// Marks this thread as one that runs a loop, for as long as it exists: code that is called there
+// must not wait for a loop. Loops do so while they run functions.
+class LoopThreadScope {
+ public:
+  LoopThreadScope();
+  ~LoopThreadScope();
+  LoopThreadScope(const LoopThreadScope&) = delete;
+  LoopThreadScope& operator=(const LoopThreadScope&) = delete;
+  // Whether this thread is marked, for any loop of the process.
+  static bool isHere();
+};
+
 class EventLoop {
  public:
   using Duration = std::chrono::nanoseconds;

@@ -87,6 +87,7 @@ void Progress::stop() {
 // While other threads wait every now and then (a burst), or attend to the links, this one leaves
 // the work to them after one look: it would only take a core from the two sides of a conversation.
 void Progress::run() {
+  const LoopThreadScope here;  // in turns, too
   uint64_t activitySeen = 0;
   while (!stop_.load(std::memory_order_acquire)) {
     bell_->enter();

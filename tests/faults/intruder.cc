@@ -78,6 +78,7 @@ bool Intruder::seesTheEnd() {
 
 Intruder::Bytes Intruder::hello(const Secret& secret, uint64_t features) {
   HandshakeOptions options;
+  options.features = features;
   options.secret = secret;
   options.self = someContext();
   options.features = features;

@@ -14,6 +14,7 @@
 
 #include "peerlane/memory/region_exports.h"
 #include "peerlane/memory/ticket.h"
+#include "peerlane/os/event_loop.h"
 #include "tests/core/expect_ok.h"
 
 namespace peerlane {
@@ -89,6 +90,42 @@ TEST(Invalidation, ASecondCallWaitsForTheFirst) {
   mayEnd.notify_all();
   first.join();
   second.join();
+}
+
+// What the drain needs may be that very thread's turn to do.
+TEST(Invalidation, AThreadThatRunsALoopIsRefusedBeforeItWaits) {
+  const auto ticket = InvalidationTicket::issue();
+  const uint64_t number = ticket->number();
+  const auto onALoopsThread = [&] {
+    const LoopThreadScope here;
+    return invalidateMemory(number);
+  };
+  std::atomic<bool> isDraining{false}, mayEnd{false};
+  EXPECT_OK(ticket->onInvalidation([&](nanoseconds) {
+    isDraining = true;
+    isDraining.notify_all();
+    mayEnd.wait(false);
+    return Status::ok();
+  }));
+  EXPECT_EQ(onALoopsThread().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(isDraining) << "nothing was changed";
+  std::thread first([&] { EXPECT_OK(invalidateMemory(number)); });
+  isDraining.wait(false);
+  EXPECT_EQ(onALoopsThread().code(), Code::kInvalidArgument) << "another thread drains";
+  mayEnd = true;
+  mayEnd.notify_all();
+  first.join();
+  EXPECT_OK(onALoopsThread()) << "there is nothing to wait for";
+  EXPECT_FALSE(LoopThreadScope::isHere());
+}
+
+TEST(Invalidation, LoopsMarkTheThreadThatRunsTheirFunctions) {
+  const auto loop = MUST(EventLoop::create());
+  bool isMarked = false;
+  loop->post([&] { isMarked = LoopThreadScope::isHere(); });
+  loop->poll();
+  EXPECT_TRUE(isMarked);
+  EXPECT_FALSE(LoopThreadScope::isHere());
 }
 
 TEST(Invalidation, FromInsideOfItselfItReturns) {
@@ -192,6 +229,91 @@ TEST(RegionExports, WhatIsBeingMadeIsWaitedForAndGoesAgain) {
   EXPECT_OK(exports.revoke(std::chrono::seconds(20)));
   EXPECT_TRUE(made.expired()) << "the call that made it had not let go of it";
   maker.join();
+}
+
+// Its provider is told of the end next, and a link still asks it.
+TEST(RegionExports, TheEndWaitsForWhatIsBeingMade) {
+  RegionExports exports;
+  const int domain = 0, other = 0;
+  std::atomic<bool> isMaking{false}, mayEnd{false}, isMade{false};
+  std::thread maker([&] {
+    const auto answer = exports.of(&domain, [&]() -> Result<RegionExports::Made> {
+      isMaking = true;
+      isMaking.notify_all();
+      mayEnd.wait(false);
+      isMade = true;
+      return RegionExports::Made(std::make_shared<Pinned>(std::vector<Status>{}));
+    });
+    EXPECT_EQ(answer.status().code(), Code::kClosed);
+  });
+  isMaking.wait(false);
+  EXPECT_FALSE(exports.close());
+  std::thread ender([&] {
+    exports.end();
+    EXPECT_TRUE(isMade) << "the region ended while a link asked its provider";
+  });
+  EXPECT_EQ(exports.of(&other, [] { return Result<RegionExports::Made>(nullptr); }).status().code(),
+            Code::kClosed);
+  mayEnd = true;
+  mayEnd.notify_all();
+  ender.join();
+  maker.join();
+  EXPECT_TRUE(exports.close());
+}
+
+// Says when it ends, and waits there.
+struct Ending final : RegionExport {
+  Status revoke(nanoseconds) override {
+    stand();
+    return Status::ok();
+  }
+  ~Ending() override { stand(); }
+  void stand() {
+    if (isStanding->exchange(true)) return;
+    isStanding->notify_all();
+    mayEnd->wait(false);
+    hasEnded->store(true);
+  }
+  std::atomic<bool>* isStanding = nullptr;
+  std::atomic<bool>* mayEnd = nullptr;
+  std::atomic<bool>* hasEnded = nullptr;
+};
+
+// Each of both is over when nothing reaches the memory by any export, also where the other one
+// takes the export back.
+TEST(RegionExports, TheEndAndARevocationWaitForEachOther) {
+  for (const bool endsFirst : {true, false}) {
+    RegionExports exports;
+    const int domain = 0;
+    std::atomic<bool> isStanding{false}, mayEnd{false}, hasEnded{false};
+    EXPECT_OK(exports
+                  .of(&domain,
+                      [&]() -> Result<RegionExports::Made> {
+                        auto made = std::make_shared<Ending>();
+                        made->isStanding = &isStanding;
+                        made->mayEnd = &mayEnd;
+                        made->hasEnded = &hasEnded;
+                        return RegionExports::Made(std::move(made));
+                      })
+                  .status());
+    const auto end = [&] { exports.end(); };
+    const auto revoke = [&] { EXPECT_OK(exports.revoke(nanoseconds::max())); };
+    std::thread first([&] { endsFirst ? end() : revoke(); });
+    isStanding.wait(false);
+    EXPECT_FALSE(exports.close());
+    if (endsFirst) {
+      EXPECT_EQ(exports.revoke(milliseconds(1)).code(), Code::kTimeout);
+    }
+    std::thread second([&] {
+      endsFirst ? revoke() : end();
+      EXPECT_TRUE(hasEnded) << endsFirst;
+    });
+    mayEnd = true;
+    mayEnd.notify_all();
+    first.join();
+    second.join();
+    EXPECT_TRUE(exports.close());
+  }
 }
 
 // The provider takes the memory back while it is asked for an export.

@@ -106,6 +106,62 @@ TEST_F(Providers, TheHigherPriorityIsAskedFirstAndOfEqualsTheEarlier) {
   EXPECT_EQ(owner(base, kPage), "low");
 }
 
+// Allocates on a device that nobody else knows, and says when it is gone.
+class Allocating final : public MemoryProvider {
+ public:
+  explicit Allocating(bool& isGone) : isGone_(isGone) {}
+  ~Allocating() override { isGone_ = true; }
+  std::string_view name() const override { return "allocating"; }
+  Result<MemoryClaim> acquire(const void*, size_t, uint64_t) override {
+    return MemoryClaim::notMine();
+  }
+  Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions&) override {
+    return std::unique_ptr<Allocation>(std::make_unique<Memory>(bytes, isGone_));
+  }
+
+ private:
+  struct Memory final : Allocation {
+    Memory(size_t wanted, const bool& gone) : heap(wanted), isProviderGone(gone) {}
+    ~Memory() override { EXPECT_FALSE(isProviderGone) << "its code may be unloaded"; }
+    Result<MemoryDescription> describe() const override { return MemoryDescription(); }
+    Result<MemoryFacts> facts() const override {
+      MemoryFacts facts;
+      facts.pageBytes = 77;
+      return facts;
+    }
+    Result<ExportedRange> exportAs(ExportForm form, const Importer&, uint64_t offset,
+                                   uint64_t) override {
+      ExportedRange made;
+      made.form = form;
+      made.offset = offset;
+      return made;
+    }
+    std::byte* data() const override { return const_cast<std::byte*>(heap.data()); }
+    size_t bytes() const override { return heap.size(); }
+    std::vector<std::byte> heap;
+    const bool& isProviderGone;
+  };
+  bool& isGone_;
+};
+
+TEST_F(Providers, MemoryKeepsTheProviderThatMadeIt) {
+  bool isGone = false;
+  auto provider = std::make_shared<Allocating>(isGone);
+  const uint64_t id = MUST(providers.add(std::move(provider), 300));
+  auto memory = MUST(providers.allocate(kPage, {}));
+  EXPECT_OK(providers.remove(id).status());
+  EXPECT_FALSE(isGone);
+  EXPECT_EQ(memory->bytes(), kPage);
+  EXPECT_NE(memory->data(), nullptr);
+  EXPECT_OK(memory->describe().status());
+  EXPECT_EQ(MUST(memory->facts()).pageBytes, 77u);
+  const ExportedRange range =
+      MUST(exportRange(*memory, kPage, {.forms = {ExportForm::kFile}}, 50, 100));
+  EXPECT_EQ(range.offset, 50u);
+  memory.reset();
+  EXPECT_TRUE(isGone);
+}
+
 TEST_F(Providers, NoAnswerIsKept) {
   EXPECT_EQ(owner(base, kPage), "host");
   const auto arena = add("arena");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "peerlane/memory/region.h"
+#include "tests/core/expect_ok.h"
 
 namespace peerlane {
 namespace {
@@ -165,6 +166,39 @@ TEST_F(RegionTableTest, CountsTheQuarantined) {
   EXPECT_EQ(first->allocation, table_.view()[0].allocation);
   table_.remove(second->allocation);
   EXPECT_EQ(table_.quarantined(), 0u);
+}
+
+// Its user has not unregistered it: what was posted with it is told that it was taken back.
+TEST_F(RegionTableTest, AQuarantinedRegionIsTakenBackWhenItsUserUnregistersIt) {
+  const auto record = add();
+  const auto isTakenBack = [&] {
+    return table_.isTakenBack(record->allocation, record->generation);
+  };
+  EXPECT_FALSE(isTakenBack());
+  table_.setState(record->allocation, RegionState::kRevoked);
+  table_.setState(record->allocation, RegionState::kQuarantined);
+  EXPECT_FALSE(isTakenBack());
+  table_.setState(record->allocation, RegionState::kClosing);
+  EXPECT_TRUE(isTakenBack());
+  EXPECT_EQ(table_.quarantined(), 1u) << "it stays in quarantine";
+  table_.setState(record->allocation, RegionState::kRevoked);
+  EXPECT_TRUE(isTakenBack());
+  table_.remove(record->allocation);
+  EXPECT_TRUE(isTakenBack());
+}
+
+TEST_F(RegionTableTest, NobodyFindsARegionThatIsBeingRegistered) {
+  std::vector<std::byte> heap(100);
+  const auto record = MUST(table_.begin(heap.data(), 100, Access::kRemoteReadWrite, {}, nullptr));
+  expectRefused(pin(*record, 0, 1), Code::kUnavailable, "being registered");
+  EXPECT_EQ(table_.holding(heap.data(), 100), nullptr);
+  EXPECT_TRUE(table_.live().empty());
+  EXPECT_OK(table_.publish(*record));
+  EXPECT_EQ(table_.holding(heap.data(), 100), record);
+  EXPECT_EQ(table_.publish(*record).code(), Code::kRevoked) << "once";
+  const auto late = MUST(table_.begin(heap.data(), 100, Access::kRemoteReadWrite, {}, nullptr));
+  table_.setState(late->allocation, RegionState::kRevoked);
+  EXPECT_EQ(table_.publish(*late).code(), Code::kRevoked);
 }
 
 TEST_F(RegionTableTest, ARegionSharesWhatItsRecordSays) {

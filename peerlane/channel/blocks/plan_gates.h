@@ -46,6 +46,8 @@ class PlanGates {
     lightFence();  // partner: UseGate::close
     return peer_.failureCode() == Code::kOk && !peer_.forked() && areOpen();
   }
+  // kRevoked where memory was taken back, or freed; OK else.
+  Status whyRevoked() const { return whyCode() == Code::kRevoked ? whyClosed() : Status::ok(); }
   void lower() { busy_.raised.store(0, std::memory_order_release); }
   [[gnu::cold]] Status refusal() const {
     Status why = whyClosed();

@@ -32,7 +32,7 @@ Status checkRegion(const PeerCore& peer, const Region& region, uint64_t offset, 
   if (!record) return invalid(kEmptyRegion);
   PEERLANE_RETURN_IF_ERROR(checkRange(*record, offset, bytes));
   auto known = peer.regions().find(record->allocation, record->generation);
-  if (!known.isOk() && known.status().code() == Code::kClosed) return known.status();
+  if (!known.isOk() && known.status().code() != Code::kInvalidArgument) return known.status();
   if (!known.isOk() || *known != record)
     return invalid("the region is not registered with this communicator's context");
   return Status::ok();
@@ -437,7 +437,19 @@ void CommunicatorCore::finish(Pair& pair) {
   if (pair.staged) pair.staged->retire();
 }
 
+// Messages that no lane has begun with are not looked at in turns.
+void CommunicatorCore::stirIfRevoked() {
+  const uint64_t revocations = first_->regions().revocations();
+  if (std::exchange(revocations_, revocations) == revocations) return;
+  for (const auto& pair : pairs_) {
+    if (!pair || pair->finished) continue;
+    pair->sender->stirCancelled();
+    pair->receiver->stirCancelled();
+  }
+}
+
 Task::Turn CommunicatorCore::turn() {
+  stirIfRevoked();
   bool moved = false;
   bool all = true;
   for (const auto& pair : pairs_) {

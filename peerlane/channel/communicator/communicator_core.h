@@ -102,6 +102,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   void onNote(Rank rank, const std::vector<std::byte>& bytes);
   void deliver(Pair& pair, const LaneNote& note) PEERLANE_REQUIRES(pair.mutex);
   void finish(Pair& pair);
+  void stirIfRevoked();
   Result<Pair*> pairOf(Rank rank) const;
   Status checkDevice(const Pair& pair) const;
   static Result<bool> isByGet(const Wanted& wanted, Protocol protocol);
@@ -122,6 +123,7 @@ class CommunicatorCore final : public Task, public std::enable_shared_from_this<
   std::vector<std::unique_ptr<Pair>> pairs_;  // by rank; null for the own one
   PeerCore* first_ = nullptr;                 // any of the peers, for what belongs to the context
   std::optional<SpanCache> spans_;
+  uint64_t revocations_ = 0;  // of the context, when last looked at; in turns
   std::atomic<bool> closed_{false};
 };
 

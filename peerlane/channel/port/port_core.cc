@@ -385,9 +385,8 @@ Status PortCore::removeMemory(MemoryId id, Duration timeout) {
     if (leaving == leavingMemories_.end() || leaving->second != memory) return Status::ok();
     leavingMemories_.erase(leaving);
     freeMemories_.push_front(id);  // the last to be given out again: a late request may name it
+    memory->letGo();
   }
-  if (memory->local) memory->local.record()->gate.leave();
-  if (memory->imported) memory->imported->gate.leave();
   return Status::ok();
 }
 
@@ -440,6 +439,13 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
   if (far->peer != semaphore.connection->peer.core())
     return Status(Code::kInvalidArgument, "memory " + std::to_string(remote) +
                                               " belongs to another peer than the semaphore");
+  for (const MemoryId id : {remote, local}) {
+    PortMemory& memory = *memories_[id];
+    if (memory.isRevoked()) return revokedMemory(id);
+    const auto user = semaphores_[semaphore.number];
+    const auto isUser = [&](const auto& known) { return known.lock() == user; };
+    if (std::ranges::none_of(memory.users, isUser)) memory.users.push_back(user);
+  }
   PortChannelHandle handle;
   handle.semaphore = semaphore.handle;
   handle.fifo = fifo_->handle();

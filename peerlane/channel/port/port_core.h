@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peerlane/channel/port/port_bootstrap.h"
@@ -28,6 +29,12 @@
 
 namespace peerlane {
 
+struct PortQueueSlot;
+struct SemaphoreSlot;
+
+// For callers that name memory that was taken back.
+Status revokedMemory(MemoryId id);
+
 // One memory that requests may name: a region of this side, or, with a peer, one of the peer's.
 struct PortMemory {
   Region local{};
@@ -38,6 +45,18 @@ struct PortMemory {
   std::byte* address = nullptr;                // where the device reaches it; null: it does not
   uint64_t bytes = 0;
   Access access = Access::kLocal;
+
+  // Its provider took it back, or it was freed, here or at the peer.
+  bool isRevoked() const;
+  // Leaves its gates, once. Nothing of the service touches it any more.
+  void letGo();
+
+  // Under the core's lock.
+  std::vector<std::weak_ptr<SemaphoreSlot>> users{};  // of channels
+  // Of a revoked one: what may still touch it.
+  bool isEnding = false;
+  std::vector<std::pair<std::shared_ptr<PortQueueSlot>, PortQueue::Mark>> under{};
+  bool isLetGo = false;
 };
 
 // A request and where it stood in the FIFO; 0: the host's own.
@@ -187,6 +206,8 @@ class PortCore final : public std::enable_shared_from_this<PortCore> {
   bool publish() PEERLANE_REQUIRES(mutex_);
   bool serveResident() PEERLANE_REQUIRES(mutex_);
   void lookAtPeers() PEERLANE_REQUIRES(mutex_);
+  void lookAtMemories() PEERLANE_REQUIRES(mutex_);
+  void beginRevoked(MemoryId id) PEERLANE_REQUIRES(mutex_);
   void dropConnections() PEERLANE_REQUIRES(mutex_);
 
   void end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer);

@@ -226,6 +226,7 @@ Result<const PortMemory*> PortCore::memoryFor(const SemaphoreSlot& semaphore, ui
   };
   const PortMemory* const memory = memoryAt(id);
   if (memory == nullptr) return refuse("is not there");
+  if (memory->isRevoked()) return revokedMemory(id);
   if ((memory->peer != nullptr) != remoteNeeds.has_value())
     return refuse(remoteNeeds ? "is local; the peer's is needed here"
                               : "is the peer's; local memory is needed here");
@@ -310,6 +311,7 @@ void PortCore::lookAtPeers() {
     if (const Code code = connection->peer.core()->failureCode(); code != Code::kOk)
       endConnection(*connection, connection->peer.status());
   dropConnections();
+  lookAtMemories();
 }
 
 // Those that neither a handle nor a semaphore holds.

@@ -132,7 +132,8 @@ Result<Transfer> DevicePlan::post(const DeviceIndexList& indices, DeviceStream s
 // A cancel leaves nothing out: the stream has done all of it, and added to the signal.
 Status DevicePlan::endOf(const Posted& posted) const {
   PEERLANE_RETURN_IF_ERROR(posted.post.status());
-  return peer_->failure();
+  PEERLANE_RETURN_IF_ERROR(peer_->failure());
+  return gates_.whyRevoked();
 }
 
 Task::Turn DevicePlan::turn() {

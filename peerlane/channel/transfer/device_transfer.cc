@@ -211,6 +211,10 @@ bool DeviceTransfer::advance() {
       }
       status = state_ == State::kRefused ? refusal_ : outcome();
       if (status.isOk() && deferred_) status = deferred_->status();
+      // Still inside the gates: the copies found the memory, but it is its provider's again, and a
+      // peer's may have ended under them.
+      if (status.isOk() && entered_)
+        status = blocks_.whyRevoked().withContext("the bytes of the transfer are undefined");
       const bool tells = notify_.hasMessage || (hostSignals() && notify_.signal);
       if (status.isOk() && tells) status = notifyByHost();
       if (!status.isOk() || !tells) return end(status), true;

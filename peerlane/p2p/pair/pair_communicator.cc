@@ -82,7 +82,7 @@ void PairCommunicator::onAsk(const PairNote& note) {
   answer.segment = note.segment;
   const AskEnds ends{end_.peer.core()->context(), self_};
   const auto region = segments_.regionFor(note.segment, note.proof, ends, end_.context);
-  answer.code = region.status().code();
+  answer.code = end_.peer.core()->toldAs(region.status().code());
   if (region.isOk())
     answer.reference = region->share();
   else

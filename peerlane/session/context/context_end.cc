@@ -82,13 +82,13 @@ void ContextEnd::letGoOfTheRest() {
     PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye", number, peer->processId());
   }
   for (const auto& record : around_.regions.imported()) {
-    const bool isOurs = record->owned != nullptr;
-    // Of a GPU: a peer that mapped it holds what it writes to.
-    if (isOurs && record->memory.device.kind == DeviceKind::kHost)
-      keepForGood(std::shared_ptr<Allocation>(std::move(record->owned)));
-    // Its provider is not told that the memory is free.
-    if (!isOurs && record->acquired != nullptr && record->memory.device.kind == DeviceKind::kHost)
-      keepForGood(std::shared_ptr<AcquiredMemory>(std::move(record->acquired)));
+    const auto owned = record->owned.get();
+    const auto acquired = record->acquired.get();
+    const bool isOurs = owned != nullptr;
+    // Of a GPU: a peer that mapped it holds what it writes to. Of other memory its provider is not
+    // told that it is free.
+    if (record->memory.device.kind == DeviceKind::kHost && isOurs) keepForGood(owned);
+    if (record->memory.device.kind == DeviceKind::kHost && acquired) keepForGood(acquired);
     PEERLANE_LOG_WARN(
         "region {} ({} bytes at {}) may still be written by a peer that did not say goodbye; {}",
         record->allocation, record->bytes, static_cast<const void*>(record->base),

@@ -19,6 +19,8 @@ constexpr std::chrono::milliseconds kSweepInterval{500};
 constexpr std::chrono::milliseconds kSlice{1};
 // For the progress thread to look at a region once more, when the caller's time is over.
 constexpr std::chrono::milliseconds kLastLook{100};
+// Between looks whether it is only a silent peer that an invalidation waits for.
+constexpr std::chrono::nanoseconds kSilenceLook = std::chrono::milliseconds(500);
 
 std::array<uint8_t, 16> rawId(const ContextId& id) {
   std::array<uint8_t, 16> raw{};
@@ -42,27 +44,30 @@ Region RegionLife::handleOf(Record record) const {
 Result<Region> RegionLife::add(std::byte* base, size_t bytes, Access access) {
   PEERLANE_ASSIGN(auto acquired, around_.providers.acquire(base, bytes));
   PEERLANE_ASSIGN(MemoryDescription memory, acquired->held().describe());
-  PEERLANE_ASSIGN(auto record, around_.regions.add(base, bytes, access, std::move(memory), nullptr,
-                                                   std::move(acquired)));
-  if (Status watched = watch(record); !watched.isOk()) {
+  PEERLANE_ASSIGN(auto record, around_.regions.begin(base, bytes, access, std::move(memory),
+                                                     nullptr, std::move(acquired)));
+  Status watched = watch(record);
+  if (watched.isOk()) watched = around_.regions.publish(*record);
+  if (!watched.isOk()) {
     (void)beginRevocation(record, Cause::kUnregistered);
     return watched;
   }
   return handleOf(std::move(record));
 }
 
-// Its provider may take the memory back from now on. The provider may have done so already, or may
-// have been removed, while the region was being made.
+// Its provider may take the memory back from now on, and have the region end before this returns;
+// it may have done so already, or may have been removed, while the region was being made. Requires:
+// nobody finds the region yet.
 Status RegionLife::watch(const Record& record) {
-  AcquiredMemory& memory = *record->acquired;
-  PEERLANE_RETURN_IF_ERROR(memory.onInvalidation(
+  const std::shared_ptr<AcquiredMemory> memory = record->acquired.get();
+  PEERLANE_RETURN_IF_ERROR(memory->onInvalidation(
       [this, owner = around_.owner, weak = std::weak_ptr(record)](Duration timeout) {
         const auto alive = owner.lock();
         const Record known = weak.lock();
         return alive && known ? revoke(known, timeout) : Status::ok();
       }));
-  if (around_.providers.has(memory.provider())) return Status::ok();
-  return Status(Code::kUnavailable, "provider \"" + std::string(memory.provider().name()) +
+  if (around_.providers.has(memory->provider())) return Status::ok();
+  return Status(Code::kUnavailable, "provider \"" + std::string(memory->provider().name()) +
                                         "\" was removed while it registered memory");
 }
 
@@ -102,19 +107,22 @@ Status RegionLife::unregister(const Region& region, Duration timeout) {
                   "unregister was called from a callback on the progress thread");
   const RevocationRef revocation = beginRevocation(record, Cause::kUnregistered);
   if (!revocation) return Status::ok();  // an earlier call timed out, and the rest happened since
-  return await(revocation, &Revocation::gone, timeout);
+  return await(revocation, &Revocation::gone, timeout, Clock::now());
 }
 
 // The provider of the memory takes it back. Links let go of it last, so that as few transfers as
 // possible fail at them, but also if a peer does not: a device may be all that reaches it.
 Status RegionLife::revoke(const Record& record, Duration timeout) {
-  if (around_.progress.onLoopThread())
-    return Status(Code::kInvalidArgument,
-                  "memory was invalidated from a callback on the progress thread");
   const auto deadline = deadlineIn(timeout);
   const RevocationRef revocation = beginRevocation(record, Cause::kInvalidated);
   if (!revocation) return Status::ok();
-  const Status letGo = await(revocation, &Revocation::letGo, timeout);
+  const auto begin = Clock::now();
+  Status letGo;
+  // Without a limit, too, a peer that stands still does not hold the provider up for ever.
+  do {
+    letGo =
+        await(revocation, &Revocation::letGo, std::min(timeLeft(deadline), kSilenceLook), begin);
+  } while (letGo.code() == Code::kTimeout && Clock::now() < deadline);
   const Status exports = record->exports.revoke(timeLeft(deadline));
   return letGo.isOk() ? exports : letGo;
 }
@@ -130,9 +138,10 @@ Result<uint64_t> RegionLife::addProvider(std::shared_ptr<MemoryProvider> provide
 }
 
 Status RegionLife::removeProvider(uint64_t id, Duration timeout) {
-  if (around_.progress.onLoopThread())
+  // Of any context: as for invalidateMemory().
+  if (LoopThreadScope::isHere())
     return Status(Code::kInvalidArgument,
-                  "a memory provider was removed from a callback on the progress thread");
+                  "a memory provider was removed from a callback on a progress thread");
   const auto deadline = deadlineIn(timeout);
   PEERLANE_ASSIGN(const auto provider, around_.providers.remove(id));
   Status first;
@@ -183,6 +192,7 @@ RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Caus
     around_.regions.setState(record->allocation, RegionState::kRevoked);
   if (isNew || !record->gate.isRevoked())
     record->gate.close(cause == Cause::kUnregistered ? Code::kClosed : Code::kRevoked);
+  if (cause != Cause::kUnregistered) around_.regions.countRevocation();
   // Revocations are sent by the progress thread.
   if (isNew)
     around_.progress.post(
@@ -193,8 +203,8 @@ RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Caus
   return revocation;
 }
 
-Status RegionLife::await(const RevocationRef& revocation, Goal goal, Duration timeout) {
-  const auto begin = Clock::now();
+Status RegionLife::await(const RevocationRef& revocation, Goal goal, Duration timeout,
+                         Clock::time_point begin) {
   const auto deadline = Progress::deadlineIn(timeout);
   const auto words = [this, &revocation] { return holdersInWords(*revocation); };
   const Progress::ListedWait listed(around_.progress, words, begin, deadline);
@@ -314,15 +324,27 @@ void RegionLife::tryFinish(const RevocationRef& revocation) {
     around_.regions.setState(record.allocation, RegionState::kRevoked);
     return around_.progress.notifyWaiters();
   }
+  // A link on another thread still asks the provider of the memory, or has just taken it back.
+  if (!revocation->record->exports.close()) return tryFinishLater(revocation);
+  revocation->again = {};  // here: the last reference may go on another thread
   around_.regions.remove(record.allocation);
-  revocation->record->owned.reset();
-  revocation->record->acquired.reset();
+  revocation->record->owned.take();
+  revocation->record->acquired.take();
   {
     const MutexLock lock(mutex_);
     revocations_.erase(revocation->record->allocation);
   }
   revocation->gone.store(true, std::memory_order_release);
   around_.progress.notifyWaiters();
+}
+
+// Progress thread.
+void RegionLife::tryFinishLater(const RevocationRef& revocation) {
+  revocation->again = around_.progress.loop().after(
+      kSlice, [this, owner = around_.owner, weak = std::weak_ptr(revocation)] {
+        const auto alive = owner.lock();
+        if (const auto known = weak.lock(); alive && known) tryFinish(known);
+      });
 }
 
 // Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
@@ -359,7 +381,7 @@ void RegionLife::quarantine(const RevocationRef& revocation) {
 // owner's next post would notice, but peers may never come by here.
 void RegionLife::sweep() {
   for (const Record& record : around_.regions.live()) {
-    if (record->memory.device.kind != DeviceKind::kCuda || record->owned != nullptr ||
+    if (record->memory.device.kind != DeviceKind::kCuda || record->owned.get() != nullptr ||
         record->isStillThere(0, record->bytes))
       continue;
     if (!record->isCached.load(std::memory_order_relaxed))

@@ -91,6 +91,7 @@ class RegionLife {
     std::atomic<bool> unpinned{false};     // no device reaches it
     std::atomic<bool> unpinning{false};    // progress thread writes
     bool quarantined = false;              // progress thread
+    Timer again{};                         // of tryFinish(); progress thread
 
     bool isFree() const {
       return holders.load(std::memory_order_acquire) == 0 && record->gate.drained();
@@ -104,13 +105,15 @@ class RegionLife {
   Status revoke(const Record& record, Duration timeout);
   RevocationRef beginRevocation(const Record& record, Cause cause);
   void askHolders(const RevocationRef& revocation);
-  Status await(const RevocationRef& revocation, Goal goal, Duration timeout);
+  Status await(const RevocationRef& revocation, Goal goal, Duration timeout,
+               Clock::time_point begin);
   Status awaitRevoked(const RevocationRef& revocation, Goal goal, Clock::time_point deadline);
   void askToFinish(const RevocationRef& revocation);
   Status lookOnceMore(const RevocationRef& revocation, Goal goal, Status waited,
                       Clock::time_point begin, Clock::time_point deadline);
   std::string holdersInWords(const Revocation& revocation) const;
   void tryFinish(const RevocationRef& revocation);
+  void tryFinishLater(const RevocationRef& revocation);
   bool unpin(const RevocationRef& revocation);
   void quarantine(const RevocationRef& revocation);
 

@@ -72,10 +72,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // --- Its identity; constant once it is ready ---
   uint64_t number() const { return env_.number; }
   const ContextId& context() const { return process_.identity().context; }
-  // The code by which the peer is told of `code`: a peer of an earlier version knows no kRevoked.
-  Code toldAs(Code code) const {
-    return code == Code::kRevoked && !process_.knowsRevoked() ? Code::kClosed : code;
-  }
+  // As toldAs(), for what is not a control message by itself: notes in messages, words.
+  Code toldAs(Code code) const { return peerlane::toldAs(code, process_.identity().features); }
   pid_t processId() const { return process_.id(); }
   // "peer 3 (process 1234)", "peer 3 (10.0.0.2:4000)", for sentences. Requires: it was ready once.
   std::string name() const;
@@ -148,6 +146,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   PeerEnvironment env_;
   Events events_;
   RemoteProcess process_;
+  // Before the links: theirs may be served by the turn of another peer, until they end.
+  Mailboxes mailboxes_;
   LinkSet links_;
   LinkLines lines_{env_.around.progress, env_.peer, [this](const control::LinkMessage& message) {
                      (void)env_.connection->sendIfOpen(message);
@@ -162,7 +162,6 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   UserMessages messages_{env_};
   Goodbye goodbye_;
   PeerConnection connection_;
-  Mailboxes mailboxes_;
   Attachments attachments_;
   ByteCounters byteCounters_;
   bool wasPending_ = true;  // a link, in the last turn; by the thread that has the turn

@@ -182,6 +182,7 @@ Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
     PEERLANE_ASSIGN(channel_, SecureChannel::create(handshake_->keys()));
     linkKey_ = handshake_->keys().links;
     const PeerIdentity identity = handshake_->peer();
+    features_ = identity.features;
     handshake_.reset();
     helloTimer_.cancel();
     const std::shared_ptr<bool> alive = alive_;
@@ -227,7 +228,7 @@ Status ControlConnection::send(const ControlMessage& message, std::vector<Fd> fd
   if (std::holds_alternative<control::Heartbeat>(message) && !flushed()) return Status::ok();
   PEERLANE_CHECK(channel_ != nullptr);
   PEERLANE_CHECK(isUnix_ || fds.empty());
-  PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message));
+  PEERLANE_ASSIGN(std::vector<std::byte> plain, encodeControl(message, features_));
   Chunk chunk;
   chunk.fds = std::move(fds);
   // Last: a sealed record must go out, because no later one opens without it.

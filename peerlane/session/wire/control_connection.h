@@ -126,6 +126,7 @@ class ControlConnection {
   bool connecting_ = false;
   bool isLastSent_ = false;
   KeyBytes linkKey_;
+  uint64_t features_ = 0;  // that both sides have
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<SecureChannel> channel_;
   Events events_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "peerlane/session/wire/control_generated.h"
+#include "peerlane/session/wire/handshake.h"
 #include "peerlane/session/wire/secure_channel.h"
 
 namespace peerlane {
@@ -42,6 +43,9 @@ std::string limitText(std::string_view field, size_t value, size_t limit) {
 struct Encoder {
   FlatBufferBuilder builder{256};
   Status status;
+  uint64_t features = 0;  // of the peer
+
+  uint8_t number(Code code) const { return static_cast<uint8_t>(toldAs(code, features)); }
 
   void require(bool condition, Code code, std::string message) {
     if (!condition && status.isOk()) status = Status(code, std::move(message));
@@ -69,10 +73,6 @@ struct Encoder {
                                 std::min(value.size(), most));
   }
 };
-
-uint8_t number(Code code) {
-  return static_cast<uint8_t>(code);
-}
 
 // One overload per message: the union's type and the table's place.
 using Built = std::pair<schema::Message, Offset<void>>;
@@ -129,7 +129,7 @@ Built build(Encoder& to, const control::Heartbeat& message) {
 Built build(Encoder& to, const control::Bye& message) {
   const auto reason = to.reason(message.reason);
   return {schema::Message::Bye,
-          schema::CreateBye(to.builder, number(message.code), reason).Union()};
+          schema::CreateBye(to.builder, to.number(message.code), reason).Union()};
 }
 
 Built build(Encoder& to, const control::ImportRequest& message) {
@@ -152,7 +152,7 @@ Built build(Encoder& to, const control::ImportReply& message) {
   const auto part = to.blob("ImportReply.linkPart", message.linkPart, kMaxPartBytes);
   return {schema::Message::ImportReply,
           schema::CreateImportReply(
-              to.builder, message.request, number(message.code), reason, link, message.place,
+              to.builder, message.request, to.number(message.code), reason, link, message.place,
               message.exported, message.shape, kindName, message.bytes, message.access,
               message.allocation, message.generation, message.device, owner, part, message.fdCount)
               .Union()};
@@ -172,7 +172,7 @@ Built build(Encoder& to, const control::Revoke& message) {
 
 Built build(Encoder& to, const control::RevokeDone& message) {
   return {schema::Message::RevokeDone,
-          schema::CreateRevokeDone(to.builder, message.request, number(message.code)).Union()};
+          schema::CreateRevokeDone(to.builder, message.request, to.number(message.code)).Union()};
 }
 
 Built build(Encoder& to, const control::UserMessage& message) {
@@ -204,9 +204,9 @@ Built build(Encoder& to, const control::TransferFault& message) {
   to.require(message.code != Code::kOk, Code::kInvalidArgument,
              "TransferFault.code is OK; the fault's code is expected");
   const auto reason = to.reason(message.reason);
-  return {
-      schema::Message::TransferFault,
-      schema::CreateTransferFault(to.builder, message.lane, number(message.code), reason).Union()};
+  return {schema::Message::TransferFault,
+          schema::CreateTransferFault(to.builder, message.lane, to.number(message.code), reason)
+              .Union()};
 }
 
 Built build(Encoder& to, const control::ChunkRequest& message) {
@@ -223,7 +223,7 @@ Built build(Encoder& to, const control::ChunkReply& message) {
   const auto reason = to.reason(message.reason);
   const auto handles = to.blob("ChunkReply.handles", message.handles);
   return {schema::Message::ChunkReply,
-          schema::CreateChunkReply(to.builder, message.request, number(message.code), reason,
+          schema::CreateChunkReply(to.builder, message.request, to.number(message.code), reason,
                                    message.first, message.count, message.fdCount, handles)
               .Union()};
 }
@@ -236,7 +236,7 @@ Built build(Encoder& to, const control::StagingRequest& message) {
 Built build(Encoder& to, const control::StagingReply& message) {
   const auto reason = to.reason(message.reason);
   return {schema::Message::StagingReply,
-          schema::CreateStagingReply(to.builder, message.request, number(message.code), reason,
+          schema::CreateStagingReply(to.builder, message.request, to.number(message.code), reason,
                                      message.allocation, message.generation, message.bytes)
               .Union()};
 }
@@ -258,7 +258,7 @@ Built build(Encoder& to, const control::StagedMove& message) {
 Built build(Encoder& to, const control::StagedMoveDone& message) {
   const auto reason = to.reason(message.reason);
   return {schema::Message::StagedMoveDone,
-          schema::CreateStagedMoveDone(to.builder, message.request, number(message.code), reason)
+          schema::CreateStagedMoveDone(to.builder, message.request, to.number(message.code), reason)
               .Union()};
 }
 
@@ -536,8 +536,9 @@ std::string_view controlName(const ControlMessage& message) {
   return kNames[message.index()];
 }
 
-Result<std::vector<std::byte>> encodeControl(const ControlMessage& message) {
+Result<std::vector<std::byte>> encodeControl(const ControlMessage& message, uint64_t features) {
   Encoder encoder;
+  encoder.features = features;
   const auto [type, table] =
       std::visit([&](const auto& alternative) { return build(encoder, alternative); }, message);
   if (!encoder.status.isOk()) return encoder.status;

@@ -268,9 +268,11 @@ using ControlMessage =
 std::string_view controlName(const ControlMessage& message);
 
 // The bytes of one record. A `reason` is a sentence for people: one that is too long is cut, and
-// its control characters become '?'. Errors: kInvalidArgument naming any other field outside the
+// its control characters become '?'. `features`: of the peer, by which it is told codes (toldAs()).
+// Errors: kInvalidArgument naming any other field outside the
 // limits above, a whole message too long for one record, or an UnknownMessage.
-Result<std::vector<std::byte>> encodeControl(const ControlMessage& message);
+Result<std::vector<std::byte>> encodeControl(const ControlMessage& message,
+                                             uint64_t features = UINT64_MAX);
 
 // Errors: kCorrupt naming the field that breaks a limit, or the message when its structure does not
 // verify. A code that this build does not know reads as kInternal. Allocates no more than the

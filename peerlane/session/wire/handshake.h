@@ -32,6 +32,12 @@ inline constexpr uint64_t kLinkMessages = 2;  // the ends of a link may talk
 inline constexpr uint64_t kAll = kRevoked | kLinkMessages;
 }  // namespace feature
 
+// The code by which a peer with these features is told of `code`: all that leaves for a peer goes
+// through here, for an earlier version takes a code that it does not know for something else.
+constexpr Code toldAs(Code code, uint64_t features) {
+  return code == Code::kRevoked && (features & feature::kRevoked) == 0 ? Code::kClosed : code;
+}
+
 inline constexpr size_t kPrefaceBytes =
     12;  // the part of hello and reject that is the same in every major
 inline constexpr size_t kHelloBytes = 120;

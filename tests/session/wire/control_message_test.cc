@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "peerlane/session/wire/control_generated.h"
+#include "peerlane/session/wire/handshake.h"
 #include "peerlane/session/wire/secure_channel.h"
 
 namespace peerlane {
@@ -140,6 +141,35 @@ TEST(ControlMessage, EachKindRoundTrips) {
     ASSERT_TRUE(back.isOk()) << back.status().toString();
     EXPECT_TRUE(*back == messages[i]) << controlName(messages[i]);
   }
+}
+
+// It would read code 17 as another one, or as a broken message.
+TEST(ControlMessage, AnEarlierPeerIsToldOfRevokedMemoryAsClosed) {
+  control::ImportReply import;
+  control::ChunkReply chunks;
+  control::StagingReply staging;
+  control::StagedMoveDone moved;
+  import.code = chunks.code = staging.code = moved.code = Code::kRevoked;
+  const auto codeIn = [](const ControlMessage& message, uint64_t features) {
+    const ControlMessage back = decodeControl(encodeControl(message, features).value()).value();
+    return std::visit(
+        [](const auto& one) {
+          if constexpr (requires { one.code; })
+            return one.code;
+          else
+            return Code::kInternal;
+        },
+        back);
+  };
+  for (const ControlMessage& message :
+       {ControlMessage(import), ControlMessage(chunks), ControlMessage(staging),
+        ControlMessage(moved), ControlMessage(control::Bye{Code::kRevoked, ""}),
+        ControlMessage(control::RevokeDone{1, Code::kRevoked}),
+        ControlMessage(control::TransferFault{1, Code::kRevoked, ""})}) {
+    EXPECT_EQ(codeIn(message, 0), Code::kClosed) << controlName(message);
+    EXPECT_EQ(codeIn(message, feature::kRevoked), Code::kRevoked) << controlName(message);
+  }
+  EXPECT_EQ(toldAs(Code::kTimeout, 0), Code::kTimeout);
 }
 
 TEST(ControlMessage, DefaultsRoundTrip) {

@@ -23,10 +23,19 @@ void MessageBatch::useLane(LaneEnd& lane) {
   if (std::find(lanes_.begin(), lanes_.end(), &lane) == lanes_.end()) lanes_.push_back(&lane);
 }
 
+bool MessageBatch::isRevoked() const {
+  return std::ranges::any_of(regions_, [](const auto& region) { return region->gate.isRevoked(); });
+}
+
 void MessageBatch::itemEnded(const Status& status) {
   if (!status.isOk()) {
+    const bool isTold = status.code() == Code::kCancelled && !Operation::cancelled() && isRevoked();
     const MutexLock lock(failureMutex_);
-    if (failure_.isOk()) failure_ = status;
+    if (failure_.isOk())
+      failure_ = isTold ? Status(Code::kRevoked,
+                                 "the memory of a message was taken back by its provider, or "
+                                 "freed, before the message had ended; its bytes are undefined")
+                        : status;
   }
   if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   for (const auto& region : regions_) region->gate.leave();

@@ -55,9 +55,14 @@ class MessageBatch final : public Operation {
   // --- Lanes ---
   const MessageItem& item(size_t index) const { return items_[index]; }
   size_t size() const { return items_.size(); }
-  using Operation::cancelled;
+  // It shall end as soon as it can: its user says so, or memory of it was taken back.
+  bool cancelled() const { return Operation::cancelled() || isRevoked(); }
+  // The memory of one of its regions was taken back by its provider, or freed. For those that have
+  // an item of it that has not ended.
+  bool isRevoked() const;
   bool held() const { return held_.load(std::memory_order_acquire); }
   // One item has ended, and nothing touches its memory any more. The lanes call it once per item.
+  // kCancelled is told as kRevoked where it was for that.
   void itemEnded(const Status& status);
 
   // --- Operation ---

@@ -333,7 +333,9 @@ void LaneReceiver::refuse(Entry& entry, const Status& why) {
   if (programs == nullptr) return;
   entry.outcome = why;
   entry.run->answer = {};
-  entry.run->answer.code = why.code();
+  const bool isRevoked = entry.slot->posted && entry.batch() != nullptr &&
+                         entry.batch()->isRevoked() && why.code() == Code::kCancelled;
+  entry.run->answer.code = env_.peer->toldAs(isRevoked ? Code::kRevoked : why.code());
   entry.run->answer.otherPieces = entry.slot->isLeftOver ? 1 : 0;
   entry.run->targets[kReceiverBuffer] = {};
   start(entry, programs->eager, Verdict::kRefused, Phase::kRefusing);
