@@ -93,6 +93,7 @@ class PendingVerbsLink final : public PendingLink {
     const VerbsAgreement agreed{.ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
                                 .adds = offer_.adds && theirs.adds,
                                 .newsToPeer = theirs.receives,
+                                .packetBytes = 128u << std::min(offer_.mtu, theirs.mtu),
                                 .control = theirs.control,
                                 .controlKey = theirs.controlKey};
     auto agent = std::make_unique<VerbsAgent>(
@@ -180,12 +181,13 @@ class VerbsTransport final : public Transport {
   }
 
  private:
-  // One for the context, opened for the first peer on another host.
+  // One for the context, opened for the first peer on another host; or one for each peer, opened
+  // anew, because events and domains are those of an opened device.
   Result<std::shared_ptr<VerbsNic>> nicFor(const LinkSurroundings& surroundings) {
-    if (nic_) return nic_;
     const Config& config = surroundings.config;
+    if (nic_ && config.ibDomain == IbDomain::kContext) return nic_;
     PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
-    PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices));
+    PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices, config.ibPort));
     auto& nearest = devices[nearestOf(devices, gpus_)];
     PEERLANE_ASSIGN(nic_, VerbsNic::create(std::move(nearest), surroundings));
     return nic_;

@@ -55,6 +55,7 @@ std::unique_ptr<Link> VerbsJoint::complete(int side, Half& own, const VerbsOffer
   const VerbsAgreement agreed{.ordersWrites = options.ordersWrites,
                               .adds = options.adds,
                               .newsToPeer = theirs.receives,
+                              .packetBytes = options.packetBytes,
                               .control = theirs.control,
                               .controlKey = theirs.controlKey};
   auto agent = std::make_unique<VerbsAgent>(

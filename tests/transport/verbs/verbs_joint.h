@@ -22,6 +22,7 @@ struct JointOptions {
   bool ordersWrites = true;
   bool adds = true;
   uint32_t window = 0;  // news under way; 0: as many as the side gives
+  uint32_t packetBytes = 4096;
 };
 
 class VerbsJoint final : public LinkPair {
