@@ -153,18 +153,19 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
                                                          uint64_t bytes) const {
   const MutexLock lock(mutex_);
   std::shared_ptr<const RegionRecord> nearest, used;
-  uint32_t usedOnes = 0;
+  uint32_t all = 0, usedOnes = 0;
   for (auto next = byBase_.upper_bound(at); next != byBase_.begin();) {
     const auto& record = entries_.at((--next)->second).record;
     const auto offset = static_cast<uint64_t>(at - record->base);
     if (offset >= mostBytes_) break;
     if (offset > record->bytes || bytes > record->bytes - offset) continue;
     if (!record->isOverlapped.load(std::memory_order_relaxed)) return record;
-    if (!nearest) nearest = record;
+    if (++all == 1) nearest = record;
     if (record->gate.drained()) continue;
     if (++usedOnes == 1) used = record;
   }
   if (usedOnes == 1) return used;
+  if (all == 1) return nearest;
   // The CPU can copy memory of the host instead.
   if (nearest && nearest->memory.device.kind == DeviceKind::kHost) return nullptr;
   return used ? used : nearest;
