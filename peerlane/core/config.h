@@ -23,6 +23,14 @@ namespace peerlane {
 // The engine that copies on the shm link; kAuto takes the first that works: mapped, cma, ring.
 enum class ShmEngine { kAuto, kMapped, kCma, kRing };
 
+// How the verbs link registers memory; kAuto takes the best way that there is for each kind. The
+// others: memory of the host by pinned pages or on demand only, memory of GPUs by dma-buf or by the
+// peer-memory module only; kStaged: nothing that may be copied through registered slots instead.
+enum class IbRegister { kAuto, kPages, kOnDemand, kDmaBuf, kPeerMemory, kStaged };
+
+// Whose pairs a key of the verbs link is good for: those of the context, or those to one peer.
+enum class IbDomain { kContext, kPeer };
+
 // Which network interfaces may be used, as in NCCL and HCCL: "eth,ib" are name prefixes, "=eth0"
 // exact names,
 // "^docker" everything but these, "^=lo" everything but these exact names. No names at all: any
@@ -58,6 +66,7 @@ struct Config {
   uint32_t tcpSockets = 0;  // of a link; 0: by the cores of this host
   std::string ibvLibrary = "libibverbs.so.1";
   InterfaceFilter ibDevices;           // with or without a port: "mlx5_0", "mlx5_0:1"
+  std::optional<uint8_t> ibPort;       // of the devices; none: the first active one
   std::optional<uint32_t> ibGidIndex;  // none: chosen by the peer's addresses
   uint16_t ibPkey = 0xffff;
   uint8_t ibTrafficClass = 0;
@@ -66,6 +75,9 @@ struct Config {
   uint8_t ibPairs = 4;               // of one peer, for large transfers
   std::optional<bool> ibAdaptive;    // switches spread the packets of a pair; none: InfiniBand's do
   uint8_t ibRetry = 6;               // with 7 the kernel's software device never gives up
+  IbRegister ibRegister = IbRegister::kAuto;
+  uint64_t ibCacheBytes = 16ull << 30;  // registered on demand for Context::regionOf()
+  IbDomain ibDomain = IbDomain::kContext;
   uint64_t stagingBytes = 16ull << 20;
   std::string ticket;  // secret: never logged, never in an error
   std::string tuneFile;

@@ -130,6 +130,17 @@ bool readShmEngine(std::string_view text, Config& config) {
   return readChoice(text, kEngines, config.shmEngine);
 }
 
+bool readIbRegister(std::string_view text, Config& config) {
+  constexpr std::array<std::pair<std::string_view, IbRegister>, 6> kWays{
+      {{"auto", IbRegister::kAuto},
+       {"pages", IbRegister::kPages},
+       {"odp", IbRegister::kOnDemand},
+       {"dma-buf", IbRegister::kDmaBuf},
+       {"peer-memory", IbRegister::kPeerMemory},
+       {"staged", IbRegister::kStaged}}};
+  return readChoice(text, kWays, config.ibRegister);
+}
+
 bool readLogLevel(std::string_view text, Config& config) {
   for (int i = 0; i <= static_cast<int>(LogLevel::kTrace); ++i) {
     if (text != logLevelName(static_cast<LogLevel>(i))) continue;
@@ -312,6 +323,15 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "makes the names exact, a leading ^ excludes them",
        "Which RDMA devices and ports the verbs link may use.",
        [](std::string_view text, Config& config) { return readFilter(text, config.ibDevices); }},
+      {"PEERLANE_IB_PORT",
+       {},
+       "number",
+       "auto",
+       "auto, 1 to 255",
+       "The port of RDMA devices. auto is the first active one that PEERLANE_IB_HCA allows.",
+       [](std::string_view text, Config& config) {
+         return readOptional(text, 255, config.ibPort) && config.ibPort != 0;
+       }},
       {"PEERLANE_IB_GID_INDEX",
        {"NCCL_IB_GID_INDEX"},
        "number",
@@ -393,6 +413,40 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "first are made when they are first of use; the smaller setting of both sides holds.",
        [](std::string_view text, Config& config) {
          return readNumber(text, 1, 8, config.ibPairs);
+       }},
+      {"PEERLANE_IB_REGISTER",
+       {},
+       "choice",
+       "auto",
+       "auto, pages, odp, dma-buf, peer-memory, staged",
+       "How the verbs link registers memory. pages and odp (on-demand paging) are for memory of "
+       "the "
+       "host, dma-buf and peer-memory for memory of GPUs, and forbid the other way of that kind. "
+       "staged registers memory of the host only where it is granted to peers.",
+       readIbRegister},
+      {"PEERLANE_IB_CACHE",
+       {},
+       "size",
+       "16GiB",
+       "0 to 1TiB (powers of 1024: 512M, 16GiB)",
+       "How much memory of Context::regionOf() the verbs link keeps registered at a time, where a "
+       "device pages on demand; the least recently used leaves first. 0: none, it is copied.",
+       [](std::string_view text, Config& config) {
+         auto value = parseByteSize(text);
+         if (!value || *value > (1ull << 40)) return false;
+         config.ibCacheBytes = *value;
+         return true;
+       }},
+      {"PEERLANE_IB_DOMAIN",
+       {},
+       "choice",
+       "context",
+       "context, peer",
+       "Whose pairs a key of the verbs link is good for. peer: of one peer only; each peer then "
+       "costs its registrations and queues again.",
+       [](std::string_view text, Config& config) {
+         return readChoice<IbDomain, 2>(
+             text, {{{"context", IbDomain::kContext}, {"peer", IbDomain::kPeer}}}, config.ibDomain);
        }},
       {"PEERLANE_STAGING_BYTES",
        {},

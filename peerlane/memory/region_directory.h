@@ -27,11 +27,15 @@ class RegionDirectory {
                                  uint64_t bytes, Access wanted) = 0;
   virtual void unpin(uint64_t allocation) = 0;
 
-  // The region that holds all of [at, +bytes), for links whose devices must know the memory of this
-  // side; null: none does. The caller must know that somebody keeps it registered meanwhile.
-  // Thread-safe.
+  // The region by which a transfer of this side holds [at, +bytes), for links whose devices must
+  // know the memory: the only one there, or of several the only one that is in use. Null: there is
+  // none, or of host memory it cannot be told which one. Requires: a transfer holds the memory
+  // meanwhile, or nothing that happens to the region matters. Thread-safe.
   virtual std::shared_ptr<const RegionRecord> holding(const std::byte* at,
                                                       uint64_t bytes) const = 0;
+  // Changes when holding() may answer otherwise than before, because a region was added where there
+  // is one: before anybody uses the new one. Thread-safe.
+  virtual uint64_t changes() const { return 0; }
 };
 
 }  // namespace peerlane

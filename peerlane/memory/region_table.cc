@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/memory/region_table.h"
 
+#include <algorithm>
+
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/shm_segment.h"
@@ -126,6 +128,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::begin(std::byte* base, uint64
       fillRandom(std::as_writable_bytes(std::span<uint64_t, 1>(&record->generation, 1))));
   const MutexLock lock(mutex_);
   record->allocation = nextAllocation_++;
+  noteOverlaps(*record);
   entries_[record->allocation].record = record;
   byBase_.emplace(base, record->allocation);
   return record;
@@ -172,22 +175,45 @@ void RegionTable::unpin(uint64_t allocation) {
   found->second.record->gate.leave();
 }
 
+// A transfer is in the gate of its own region. So of regions that share bytes the one in use is its
+// own, unless others are in use, too.
 std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
                                                          uint64_t bytes) const {
   const MutexLock lock(mutex_);
-  // Regions overlap seldom: the nearest one that begins before `at` nearly always is the one.
+  std::shared_ptr<const RegionRecord> nearest, used;
+  uint32_t all = 0, usedOnes = 0;
   for (auto next = byBase_.upper_bound(at); next != byBase_.begin();) {
     const Entry& entry = entries_.at((--next)->second);
     const auto& record = entry.record;
-    // One that is going, or whose host memory may go without a word, is no hold.
-    const bool isHost = record->memory.device.kind == DeviceKind::kHost;
-    if (entry.state == RegionState::kMaking || !record->gate.open() ||
-        (isHost && record->isCached.load(std::memory_order_relaxed)))
-      continue;
+    if (entry.state == RegionState::kMaking) continue;
     const auto offset = static_cast<uint64_t>(at - record->base);
-    if (offset <= record->bytes && bytes <= record->bytes - offset) return record;
+    if (offset >= mostBytes_) break;
+    if (offset > record->bytes || bytes > record->bytes - offset) continue;
+    if (!record->isOverlapped.load(std::memory_order_relaxed)) return record;
+    if (++all == 1) nearest = record;
+    if (record->gate.drained()) continue;
+    if (++usedOnes == 1) used = record;
   }
-  return nullptr;
+  if (usedOnes == 1) return used;
+  if (all == 1) return nearest;
+  // The CPU can copy memory of the host instead.
+  if (nearest && nearest->memory.device.kind == DeviceKind::kHost) return nullptr;
+  return used ? used : nearest;
+}
+
+void RegionTable::noteOverlaps(RegionRecord& added) {
+  bool isOverlapped = false;
+  for (auto next = byBase_.lower_bound(added.base + added.bytes); next != byBase_.begin();) {
+    RegionRecord& other = *entries_.at((--next)->second).record;
+    if (other.base + mostBytes_ <= added.base) break;
+    if (other.base + other.bytes <= added.base) continue;
+    other.isOverlapped.store(true, std::memory_order_relaxed);
+    isOverlapped = true;
+  }
+  mostBytes_ = std::max(mostBytes_, added.bytes);
+  if (!isOverlapped) return;
+  added.isOverlapped.store(true, std::memory_order_relaxed);
+  changes_.fetch_add(1, std::memory_order_release);
 }
 
 void RegionTable::addImporter(uint64_t allocation, PeerNumber peer) {

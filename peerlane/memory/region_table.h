@@ -45,9 +45,9 @@ class MemoryHold {
   std::shared_ptr<T> held_ PEERLANE_GUARDED_BY(mutex_);
 };
 
-// One registered range. Immutable except for what holds the memory, the gate, the pin, the flag
-// isCached and the set of devices that were let in.
-struct RegionRecord {
+// One registered range. Immutable except for what holds the memory, the gate, the pin, the flags
+// isCached and isOverlapped, and the set of devices that were let in.
+struct RegionRecord : std::enable_shared_from_this<RegionRecord> {
   uint64_t allocation = 0;  // never used twice in one context
   uint64_t generation = 0;  // random: a forged or stale reference does not match
   std::byte* base = nullptr;
@@ -60,6 +60,8 @@ struct RegionRecord {
   // Kept by a registration cache (RegistrationCache): the program may free the memory without
   // telling the library.
   std::atomic<bool> isCached{false};
+  // Another region of the table has some of its bytes, or had.
+  std::atomic<bool> isOverlapped{false};
   // GPU memory: true when no part of [offset, +bytes) was freed since the registration. 40 ns for
   // each chunk.
   bool isStillThere(uint64_t offset, uint64_t length) const;
@@ -133,6 +135,7 @@ class RegionTable final : public RegionDirectory {
                          Access wanted) override;
   void unpin(uint64_t allocation) override;
   std::shared_ptr<const RegionRecord> holding(const std::byte* at, uint64_t bytes) const override;
+  uint64_t changes() const override { return changes_.load(std::memory_order_acquire); }
 
   // The peer holds an import, and may therefore touch the memory without asking again. Counted: a
   // peer may ask again while its release of an earlier import is on its way.
@@ -176,10 +179,13 @@ class RegionTable final : public RegionDirectory {
     bool isTakenBack = false;                  // it was kClosing: it may be quarantined since
     std::map<PeerNumber, uint64_t> importers;  // and how many imports
   };
-  std::atomic<uint64_t> revocations_{0};
+  void noteOverlaps(RegionRecord& added) PEERLANE_REQUIRES(mutex_);
+
+  std::atomic<uint64_t> changes_{0};
   mutable Mutex mutex_;
   std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
   std::multimap<const std::byte*, uint64_t> byBase_ PEERLANE_GUARDED_BY(mutex_);  // allocations
+  uint64_t mostBytes_ PEERLANE_GUARDED_BY(mutex_) = 0;  // of one region, ever
   uint64_t nextAllocation_ PEERLANE_GUARDED_BY(mutex_) = 1;
 };
 

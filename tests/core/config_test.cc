@@ -64,6 +64,10 @@ TEST(Config, ReadsEveryVariable) {
                         {"PEERLANE_PORT_RANGE", "50000-50010"},
                         {"PEERLANE_LINKS", "self,tcp"},
                         {"PEERLANE_SHM_ENGINE", "cma"},
+                        {"PEERLANE_IB_PORT", "2"},
+                        {"PEERLANE_IB_REGISTER", "odp"},
+                        {"PEERLANE_IB_CACHE", "1GiB"},
+                        {"PEERLANE_IB_DOMAIN", "peer"},
                         {"PEERLANE_STAGING_BYTES", "64K"},
                         {"PEERLANE_TICKET", "p1.abc"},
                         {"PEERLANE_TUNE", "tune.toml"},
@@ -86,6 +90,10 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_TRUE(config.allowsLink("tcp"));
   EXPECT_FALSE(config.allowsLink("shm"));
   EXPECT_EQ(config.shmEngine, ShmEngine::kCma);
+  EXPECT_EQ(config.ibPort, 2);
+  EXPECT_EQ(config.ibRegister, IbRegister::kOnDemand);
+  EXPECT_EQ(config.ibCacheBytes, 1u << 30);
+  EXPECT_EQ(config.ibDomain, IbDomain::kPeer);
   EXPECT_EQ(config.stagingBytes, 64u << 10);
   EXPECT_EQ(config.ticket, "p1.abc");
   EXPECT_EQ(config.tuneFile, "tune.toml");
@@ -119,6 +127,10 @@ TEST(Config, RefusalsNameVariableValueAndWhatIsAccepted) {
       {"PEERLANE_PORT_RANGE", {"10-5", "0-10", "1-65536", "-", "1-", "-5", "1-2-3"}},
       {"PEERLANE_LINKS", {"shm,", "SHM", "shm tcp"}},
       {"PEERLANE_SHM_ENGINE", {"copy"}},
+      {"PEERLANE_IB_PORT", {"0", "256", "mlx5_0:1"}},
+      {"PEERLANE_IB_REGISTER", {"ODP", "dmabuf"}},
+      {"PEERLANE_IB_CACHE", {"2TiB", "-1", "some"}},
+      {"PEERLANE_IB_DOMAIN", {"PEER", "1"}},
       {"PEERLANE_STAGING_BYTES", {"1K", "5G", "16MB"}},
       {"PEERLANE_EAGER_BYTES", {"4097", "8K", "-1"}},
       {"PEERLANE_HUGEPAGES", {"1", "true"}},
@@ -252,6 +264,10 @@ TEST(ConfigTable, DefaultsAreTrue) {
   EXPECT_EQ(written.ports.first, bare.ports.first);
   for (const std::string& link : written.links) EXPECT_TRUE(bare.allowsLink(link));
   EXPECT_EQ(written.shmEngine, bare.shmEngine);
+  EXPECT_EQ(written.ibPort, bare.ibPort);
+  EXPECT_EQ(written.ibRegister, bare.ibRegister);
+  EXPECT_EQ(written.ibCacheBytes, bare.ibCacheBytes);
+  EXPECT_EQ(written.ibDomain, bare.ibDomain);
   EXPECT_EQ(written.stagingBytes, bare.stagingBytes);
   EXPECT_EQ(written.eagerBytes, bare.eagerBytes);
   EXPECT_EQ(written.hugePages, bare.hugePages);

@@ -201,6 +201,49 @@ TEST_F(RegionTableTest, NobodyFindsARegionThatIsBeingRegistered) {
   EXPECT_EQ(table_.publish(*late).code(), Code::kRevoked);
 }
 
+// Which region a transfer holds: the only one, or of several the only one in use.
+TEST_F(RegionTableTest, OfSeveralRegionsTheOneInUseIsMeant) {
+  const auto part = [this](uint64_t from, uint64_t bytes, Device device = Device()) {
+    MemoryDescription memory;
+    memory.device = device;
+    return table_.add(bytes_.data() + from, bytes, Access::kLocal, std::move(memory), nullptr)
+        .value();
+  };
+  std::byte* const at = bytes_.data() + 1024;
+  EXPECT_EQ(table_.holding(at, 8), nullptr);
+  const auto first = part(0, 2048);
+  const auto beside = part(2048, 2048);
+  EXPECT_EQ(table_.holding(at, 8), first);
+  EXPECT_EQ(table_.holding(at, 1025), nullptr) << "in no region as a whole";
+  EXPECT_EQ(table_.changes(), 0u) << "none has bytes of another";
+
+  const auto second = part(512, 2048);
+  EXPECT_EQ(table_.changes(), 1u);
+  EXPECT_TRUE(first->isOverlapped && second->isOverlapped && beside->isOverlapped);
+  EXPECT_EQ(table_.holding(at, 8), nullptr) << "no transfer holds either";
+  ASSERT_TRUE(first->gate.enter());
+  EXPECT_EQ(table_.holding(at, 8), first);
+  ASSERT_TRUE(second->gate.enter());
+  EXPECT_EQ(table_.holding(at, 8), nullptr) << "it may be either";
+  EXPECT_EQ(table_.holding(bytes_.data(), 8), first) << "the other has none of these bytes";
+  first->gate.leave();
+  first->gate.close();
+  second->gate.close();
+  EXPECT_EQ(table_.holding(at, 8), second) << "a transfer under way holds one that is going";
+  second->gate.leave();
+  for (const auto& each : {first, second}) table_.remove(each->allocation);
+  EXPECT_EQ(table_.holding(bytes_.data() + 3000, 8), beside);
+  table_.remove(beside->allocation);
+
+  // Memory that the CPU does not reach has no other way than a registration.
+  const auto gpu = part(0, 4096, Device{DeviceKind::kCuda, 0}),
+             other = part(0, 4096, Device{DeviceKind::kCuda, 0});
+  EXPECT_NE(table_.holding(at, 8), nullptr);
+  ASSERT_TRUE(gpu->gate.enter());
+  EXPECT_EQ(table_.holding(at, 8), gpu);
+  gpu->gate.leave();
+}
+
 TEST_F(RegionTableTest, ARegionSharesWhatItsRecordSays) {
   const auto record = add(Access::kRemoteRead);
   std::array<uint8_t, 16> owner{};

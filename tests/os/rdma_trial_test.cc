@@ -115,6 +115,28 @@ TEST_F(RdmaHere, RefusedDevicesAreNamedWithTheReason) {
                             "sw1: PEERLANE_IB_HCA excludes its ports"}));
 }
 
+TEST_F(RdmaHere, ThePortIsNamedByItself) {
+  set("SOFTWARE_HCA_LIMITS", "ports=2");
+  const auto chosen = [] {
+    unsigned number = 0;
+    for (const RdmaPort& port : only().ports)
+      if (port.isChosen) number = port.number;
+    return number;
+  };
+  EXPECT_EQ(chosen(), 1u);
+  set("PEERLANE_IB_PORT", "2");
+  EXPECT_EQ(chosen(), 2u);
+  set("PEERLANE_IB_HCA", "sw0:2");
+  EXPECT_EQ(chosen(), 2u);
+  set("PEERLANE_IB_HCA", "sw0:1");
+  EXPECT_EQ(look().refused, "PEERLANE_IB_HCA names sw0:1 with its port, and PEERLANE_IB_PORT is 2");
+  set("PEERLANE_IB_HCA", "^sw0:2");
+  EXPECT_EQ(only().refused, "PEERLANE_IB_HCA excludes its ports");
+  set("PEERLANE_IB_HCA", "sw0");
+  set("PEERLANE_IB_PORT", "3");
+  EXPECT_EQ(only().refused, "PEERLANE_IB_PORT is 3; the device has 2 ports");
+}
+
 TEST_F(RdmaHere, WithoutTheLibraryItsNameIsTheReason) {
   Config config = RdmaHere::config();
   config.ibvLibrary = "/nowhere/libibverbs.so.1";
@@ -139,6 +161,10 @@ TEST_F(RdmaHere, OnDemandPagingIsAskedFor) {
   EXPECT_FALSE(only().onDemand.isThere);
   set("SOFTWARE_HCA_ODP", "yes");
   EXPECT_TRUE(only().onDemand.isThere);
+  EXPECT_EQ(only().onDemand.text, "regions");
+  set("SOFTWARE_HCA_ODP", "rxe");
+  EXPECT_EQ(only().onDemand.text,
+            "regions; whole pages only, because rxe loses the place in a page");
 }
 
 TEST_F(RdmaHere, WhatCanBeRegisteredIsTried) {

@@ -63,19 +63,11 @@ RdmaAbility dmaBufOf(const VerbsDevice& device, ibv_pd* domain) {
 }
 
 RdmaAbility onDemandOf(const VerbsDevice& device) {
-  verbs_context* const table = verbs_get_ctx_op(device.handle(), query_device_ex);
-  if (table == nullptr) return {false, "the driver does not tell"};
-  ibv_device_attr_ex limits{};
-  if (const int error = table->query_device_ex(device.handle(), nullptr, &limits, sizeof limits);
-      error != 0)
-    return {false, std::string("ibv_query_device_ex: ") + std::strerror(error)};
-  if ((limits.odp_caps.general_caps & IBV_ODP_SUPPORT) == 0)
-    return {false, "the device has none: regions are pinned"};
-  constexpr uint32_t kNeeded = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
-  if ((limits.odp_caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded)
-    return {false, "not for writes and reads of reliable connections"};
-  const bool isWhole = (limits.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) != 0;
-  return {true, isWhole ? "regions, and the whole address space" : "regions"};
+  const Result<verbs::OnDemandPaging> found = verbs::probeOnDemand(device);
+  if (!found) return {false, std::string(found.status().message())};
+  std::string text = found->isForAll ? "regions, and the whole address space" : "regions";
+  if (found->isByPages) text += "; whole pages only, because rxe loses the place in a page";
+  return {true, std::move(text)};
 }
 
 std::string limitText(int error, uint64_t registered) {
@@ -178,7 +170,7 @@ RdmaReport inspectRdma(const Config& config, RdmaProbe probe) {
     report.refused = library.status().message();
     return report;
   }
-  const auto found = VerbsDevice::survey(**library, config.ibDevices);
+  const auto found = VerbsDevice::survey(**library, config.ibDevices, config.ibPort);
   if (!found.isOk()) {
     report.refused = found.status().message();
     return report;

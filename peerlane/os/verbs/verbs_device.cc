@@ -38,6 +38,19 @@ bool allows(const InterfaceFilter& filter, const std::string& device, uint8_t po
                         : filter.allows(device) || filter.allows(withPort);
 }
 
+// Two settings may name the port: they name the same one.
+Status agree(const InterfaceFilter& filter, std::optional<uint8_t> port) {
+  if (!port || filter.exclude) return Status::ok();
+  for (const std::string& name : filter.names) {
+    const size_t colon = name.rfind(':');
+    if (colon == std::string::npos || name.substr(colon + 1) == std::to_string(*port)) continue;
+    return Status(Code::kInvalidArgument, "PEERLANE_IB_HCA names " + name +
+                                              " with its port, and PEERLANE_IB_PORT is " +
+                                              std::to_string(*port));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 bool Gid::isIpv4() const {
@@ -57,14 +70,16 @@ std::string Gid::text() const {
 }
 
 Result<VerbsDevice::Survey> VerbsDevice::survey(const Library& library,
-                                                const InterfaceFilter& filter) {
+                                                const InterfaceFilter& filter,
+                                                std::optional<uint8_t> port) {
+  PEERLANE_RETURN_IF_ERROR(agree(filter, port));
   int count = 0;
   ibv_device** const list = library.ibv_get_device_list(&count);
   if (list == nullptr)
     return Status(Code::kNotSupported, lastError(library.file + ": ibv_get_device_list"));
   Survey survey;
   for (int i = 0; i < count; ++i) {
-    auto opened = open(library, list[i], filter);
+    auto opened = open(library, list[i], filter, port);
     if (opened)
       survey.devices.push_back(std::move(*opened));
     else
@@ -75,8 +90,8 @@ Result<VerbsDevice::Survey> VerbsDevice::survey(const Library& library,
 }
 
 Result<std::vector<std::unique_ptr<VerbsDevice>>> VerbsDevice::openAll(
-    const Library& library, const InterfaceFilter& filter) {
-  PEERLANE_ASSIGN(Survey found, survey(library, filter));
+    const Library& library, const InterfaceFilter& filter, std::optional<uint8_t> port) {
+  PEERLANE_ASSIGN(Survey found, survey(library, filter, port));
   if (!found.devices.empty()) return std::move(found.devices);
   std::string why = "no RDMA device that can be used";
   for (const Survey::Refused& one : found.refused)
@@ -85,7 +100,8 @@ Result<std::vector<std::unique_ptr<VerbsDevice>>> VerbsDevice::openAll(
 }
 
 Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(const Library& library, ibv_device* device,
-                                                       const InterfaceFilter& filter) {
+                                                       const InterfaceFilter& filter,
+                                                       std::optional<uint8_t> port) {
   const std::string name = library.ibv_get_device_name(device);
   // Writes of iWARP say nothing about their order, and its connections need another way to be made.
   if (device->transport_type != IBV_TRANSPORT_IB)
@@ -98,16 +114,20 @@ Result<std::unique_ptr<VerbsDevice>> VerbsDevice::open(const Library& library, i
   std::unique_ptr<VerbsDevice> opened(new VerbsDevice(library, context, name));
   if (const int error = library.ibv_query_device(context, &opened->limits_); error != 0)
     return Status::system(error, "ibv_query_device");
-  PEERLANE_RETURN_IF_ERROR(opened->choosePort(filter));
+  PEERLANE_RETURN_IF_ERROR(opened->choosePort(filter, port));
   return opened;
 }
 
 // The first one that is active.
-Status VerbsDevice::choosePort(const InterfaceFilter& filter) {
+Status VerbsDevice::choosePort(const InterfaceFilter& filter, std::optional<uint8_t> wanted) {
   std::string states;
+  if (wanted && *wanted > limits_.phys_port_cnt)
+    return Status(Code::kNotSupported, "PEERLANE_IB_PORT is " + std::to_string(*wanted) +
+                                           "; the device has " +
+                                           std::to_string(limits_.phys_port_cnt) + " ports");
   for (int number = 1; number <= limits_.phys_port_cnt; ++number) {
     const auto port = static_cast<uint8_t>(number);
-    if (!allows(filter, name_, port)) continue;
+    if ((wanted && port != *wanted) || !allows(filter, name_, port)) continue;
     ibv_port_attr state;
     if (const int error = queryPort(library_, context_, port, state); error != 0)
       return Status::system(error, "ibv_query_port");
@@ -137,7 +157,9 @@ VerbsDevice::~VerbsDevice() {
 Result<std::vector<Gid>> VerbsDevice::gids() const {
   std::vector<Gid> gids;
   if (library_._ibv_query_gid_table != nullptr) {
-    std::vector<ibv_gid_entry> entries(static_cast<size_t>(portState_.gid_tbl_len) + 1);
+    // The table is that of all ports.
+    std::vector<ibv_gid_entry> entries(
+        static_cast<size_t>(portState_.gid_tbl_len) * limits_.phys_port_cnt + 1);
     const ssize_t count = library_._ibv_query_gid_table(context_, entries.data(), entries.size(), 0,
                                                         sizeof(ibv_gid_entry));
     if (count < 0)

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +36,15 @@ class VerbsDevice {
  public:
   // All that can be used: those with an InfiniBand or RoCE port that is active, in the order of the
   // library, one port for each. `filter`: names with or without a port ("mlx5_0", "mlx5_0:1").
-  // Errors: kNotSupported where there is none, with the reason for each device.
-  static Result<std::vector<std::unique_ptr<VerbsDevice>>> openAll(const Library& library,
-                                                                   const InterfaceFilter& filter);
-  // The same, and those that cannot be used, each with the reason. Errors: there is no list.
+  // `port`: the only one; else the first that is active. Errors: kNotSupported where there is none,
+  // with the reason for each device; kInvalidArgument where both name a port and they differ.
+  static Result<std::vector<std::unique_ptr<VerbsDevice>>> openAll(
+      const Library& library, const InterfaceFilter& filter, std::optional<uint8_t> port = {});
+  // The same, and those that cannot be used, each with the reason. Errors: there is no list;
+  // kInvalidArgument.
   struct Survey;
-  static Result<Survey> survey(const Library& library, const InterfaceFilter& filter);
+  static Result<Survey> survey(const Library& library, const InterfaceFilter& filter,
+                               std::optional<uint8_t> port = {});
   ~VerbsDevice();
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
@@ -64,8 +68,9 @@ class VerbsDevice {
   VerbsDevice(const Library& library, ibv_context* context, std::string name)
       : library_(library), context_(context), name_(std::move(name)) {}
   static Result<std::unique_ptr<VerbsDevice>> open(const Library& library, ibv_device* device,
-                                                   const InterfaceFilter& filter);
-  Status choosePort(const InterfaceFilter& filter);
+                                                   const InterfaceFilter& filter,
+                                                   std::optional<uint8_t> port);
+  Status choosePort(const InterfaceFilter& filter, std::optional<uint8_t> wanted);
 
   const Library& library_;
   ibv_context* const context_;

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <cerrno>
 #include <map>
 #include <memory>
 
@@ -44,11 +45,32 @@ Result<std::unique_ptr<const Library>> load(const std::string& file) {
   PEERLANE_VERBS_LATER_ENTRIES(PEERLANE_VERBS_LOAD)
 #undef PEERLANE_VERBS_REQUIRE
 #undef PEERLANE_VERBS_LOAD
+  // By its version, because the layout of what it takes is that version's.
+  loaded->ibv_reg_mr_ex = reinterpret_cast<decltype(loaded->ibv_reg_mr_ex)>(
+      ::dlvsym(handle, "ibv_reg_mr_ex", "IBVERBS_1.15"));
   PEERLANE_RETURN_IF_ERROR(makeForkSafe(*loaded));
   return std::unique_ptr<const Library>(std::move(loaded));
 }
 
 }  // namespace
+
+ibv_mr* Library::registerDmaBuf(ibv_pd* domain, int descriptor, uint64_t offset, uint64_t bytes,
+                                uint64_t address, int rights) const {
+  if (ibv_reg_mr_ex != nullptr) {
+    MemoryAttributes memory{.bytes = bytes,
+                            .rights = rights,
+                            .given = MemoryAttributes::kAddress | MemoryAttributes::kDescriptor |
+                                     MemoryAttributes::kOffset,
+                            .address = address,
+                            .descriptor = descriptor,
+                            .offset = offset};
+    return ibv_reg_mr_ex(domain, &memory);
+  }
+  if (ibv_reg_dmabuf_mr != nullptr)
+    return ibv_reg_dmabuf_mr(domain, offset, bytes, address, descriptor, rights);
+  errno = ENOSYS;
+  return nullptr;
+}
 
 Result<const Library*> library(const std::string& file) {
   struct Loaded {

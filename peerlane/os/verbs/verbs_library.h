@@ -7,6 +7,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "peerlane/core/status.h"
@@ -55,12 +57,39 @@ namespace peerlane::verbs {
   ENTRY(ibv_query_qp_data_in_order)         \
   ENTRY(ibv_reg_dmabuf_mr)
 
+// The argument of ibv_reg_mr_ex(), as libraries from IBVERBS_1.15 on lay it out. Headers of today's
+// distributions do not have it.
+struct MemoryAttributes {
+  static constexpr uint32_t kAddress = 1 << 0;  // bits of `given`, each for the field of that name
+  static constexpr uint32_t kDescriptor = 1 << 2;
+  static constexpr uint32_t kOffset = 1 << 3;
+
+  size_t bytes = 0;
+  int rights = 0;
+  uint32_t given = 0;
+  uint64_t address = 0;  // of the first byte, for the device
+  void* memory = nullptr;
+  int descriptor = -1;
+  uint64_t offset = 0;
+  void* hints = nullptr;
+  void* buffer = nullptr;
+};
+static_assert(sizeof(MemoryAttributes) == 64 && offsetof(MemoryAttributes, address) == 16 &&
+              offsetof(MemoryAttributes, descriptor) == 32 &&
+              offsetof(MemoryAttributes, offset) == 40);
+
 struct Library {
+  // A part of a dma-buf, by the newer call where there is one. Null: errno says why; ENOSYS: the
+  // library has no call for it.
+  ibv_mr* registerDmaBuf(ibv_pd* domain, int descriptor, uint64_t offset, uint64_t bytes,
+                         uint64_t address, int rights) const;
+
   std::string file;
 #define PEERLANE_VERBS_MEMBER(name) decltype(&::name) name = nullptr;
   PEERLANE_VERBS_ENTRIES(PEERLANE_VERBS_MEMBER)
   PEERLANE_VERBS_LATER_ENTRIES(PEERLANE_VERBS_MEMBER)
 #undef PEERLANE_VERBS_MEMBER
+  ibv_mr* (*ibv_reg_mr_ex)(ibv_pd* domain, MemoryAttributes* memory) = nullptr;
 };
 
 // `file`: as PEERLANE_IBV_SO. Loaded at the first call for it and never unloaded; the answer stays.

@@ -12,7 +12,7 @@ namespace peerlane {
 namespace {
 
 // What a user can do something about.
-Status refusal(const std::string& device, uint64_t bytes, uint64_t registered, int error) {
+Status refusal(const std::string& device, uint64_t bytes, uint64_t locked, int error) {
   const std::string what = device + " does not register " + std::to_string(bytes) + " bytes";
   if (error != ENOMEM && error != EAGAIN) return Status::system(error, what);
   rlimit limit{};
@@ -20,7 +20,7 @@ Status refusal(const std::string& device, uint64_t bytes, uint64_t registered, i
   const std::string most =
       limit.rlim_cur == RLIM_INFINITY ? "any number of bytes" : std::to_string(limit.rlim_cur);
   return Status(Code::kOutOfMemory,
-                what + ": " + std::to_string(registered) +
+                what + ": " + std::to_string(locked) +
                     " are registered there already, and this process may lock " + most +
                     " (ulimit -l)");
 }
@@ -29,11 +29,10 @@ Status refusal(const std::string& device, uint64_t bytes, uint64_t registered, i
 
 DeviceMemory::~DeviceMemory() {
   if (memory_ == nullptr) return;
-  const uint64_t bytes = memory_->length;
   const verbs::VerbsDevice& device = domain_->device();
   if (const int error = device.library().ibv_dereg_mr(memory_); error != 0)
     PEERLANE_LOG_ERROR("{}", Status::system(error, device.name() + ": ibv_dereg_mr").message());
-  domain_->registered_.fetch_sub(bytes, std::memory_order_relaxed);
+  domain_->locked_.fetch_sub(locked_, std::memory_order_relaxed);
 }
 
 Result<std::shared_ptr<const ProtectionDomain>> ProtectionDomain::create(
@@ -52,21 +51,22 @@ Result<DeviceMemory> ProtectionDomain::add(std::byte* base, uint64_t bytes, int 
                                            uint64_t address) const {
   return take(device_->library().ibv_reg_mr_iova2(domain_, base, bytes, address,
                                                   static_cast<unsigned>(rights)),
-              bytes);
+              bytes, rights);
 }
 
 Result<DeviceMemory> ProtectionDomain::addDmaBuf(int descriptor, uint64_t offset, uint64_t bytes,
                                                  int rights, uint64_t address) const {
   return take(
-      device_->library().ibv_reg_dmabuf_mr(domain_, offset, bytes, address, descriptor, rights),
-      bytes);
+      device_->library().registerDmaBuf(domain_, descriptor, offset, bytes, address, rights), bytes,
+      rights);
 }
 
 // Null: errno says why.
-Result<DeviceMemory> ProtectionDomain::take(ibv_mr* memory, uint64_t bytes) const {
-  if (memory == nullptr) return refusal(device_->name(), bytes, registered_.load(), errno);
-  registered_.fetch_add(bytes, std::memory_order_relaxed);
-  return DeviceMemory(shared_from_this(), memory);
+Result<DeviceMemory> ProtectionDomain::take(ibv_mr* memory, uint64_t bytes, int rights) const {
+  if (memory == nullptr) return refusal(device_->name(), bytes, locked_.load(), errno);
+  const uint64_t locked = (rights & IBV_ACCESS_ON_DEMAND) != 0 ? 0 : bytes;
+  locked_.fetch_add(locked, std::memory_order_relaxed);
+  return DeviceMemory(shared_from_this(), memory, locked);
 }
 
 }  // namespace peerlane

@@ -22,10 +22,13 @@ class DeviceMemory {
  public:
   DeviceMemory() = default;
   DeviceMemory(DeviceMemory&& other) noexcept
-      : domain_(std::move(other.domain_)), memory_(std::exchange(other.memory_, nullptr)) {}
+      : domain_(std::move(other.domain_)),
+        memory_(std::exchange(other.memory_, nullptr)),
+        locked_(other.locked_) {}
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
     std::swap(domain_, other.domain_);
     std::swap(memory_, other.memory_);
+    std::swap(locked_, other.locked_);
     return *this;
   }
   ~DeviceMemory();
@@ -36,10 +39,11 @@ class DeviceMemory {
 
  private:
   friend class ProtectionDomain;
-  DeviceMemory(std::shared_ptr<const ProtectionDomain> domain, ibv_mr* memory)
-      : domain_(std::move(domain)), memory_(memory) {}
+  DeviceMemory(std::shared_ptr<const ProtectionDomain> domain, ibv_mr* memory, uint64_t locked)
+      : domain_(std::move(domain)), memory_(memory), locked_(locked) {}
   std::shared_ptr<const ProtectionDomain> domain_;
   ibv_mr* memory_ = nullptr;
+  uint64_t locked_ = 0;  // bytes; none of memory on demand
 };
 
 class ProtectionDomain : public std::enable_shared_from_this<ProtectionDomain> {
@@ -53,7 +57,8 @@ class ProtectionDomain : public std::enable_shared_from_this<ProtectionDomain> {
   const verbs::VerbsDevice& device() const { return *device_; }
   ibv_pd* handle() const { return domain_; }
 
-  // Registers memory that stays the caller's. `rights`: IBV_ACCESS_*. `address`: of its first byte
+  // Registers memory that stays the caller's. `rights`: IBV_ACCESS_*, with IBV_ACCESS_ON_DEMAND it
+  // is not locked. `address`: of its first byte
   // for the device; it has the same place in its page as `base`. Errors: kOutOfMemory naming the
   // limit of locked memory, kSystem.
   Result<DeviceMemory> add(std::byte* base, uint64_t bytes, int rights, uint64_t address) const;
@@ -63,13 +68,13 @@ class ProtectionDomain : public std::enable_shared_from_this<ProtectionDomain> {
 
  private:
   friend class DeviceMemory;
-  Result<DeviceMemory> take(ibv_mr* memory, uint64_t bytes) const;
+  Result<DeviceMemory> take(ibv_mr* memory, uint64_t bytes, int rights) const;
   ProtectionDomain(std::shared_ptr<const verbs::VerbsDevice> device, ibv_pd* domain)
       : device_(std::move(device)), domain_(domain) {}
 
   const std::shared_ptr<const verbs::VerbsDevice> device_;
   ibv_pd* const domain_;
-  mutable std::atomic<uint64_t> registered_{0};  // bytes
+  mutable std::atomic<uint64_t> locked_{0};  // bytes
 };
 
 }  // namespace peerlane

@@ -91,7 +91,8 @@ bool RequestCutter::gather(AgentWork& work, RequestChain& chain) {
     const std::byte* const local = piece.local + work.offset;
     const uint64_t some = std::min(piece.bytes - work.offset, kMostBytes - bytes);
     const MemoryKeys::Key* const key = keyOf(local, some);
-    if (key == nullptr) break;
+    // In whole packets only from a packet's begin on.
+    if (key == nullptr || bytes % key->unit != 0) break;
     chain.addPiece(key->addressOf(local), static_cast<uint32_t>(some), key->local);
     bytes += some;
     next += some;
@@ -136,6 +137,11 @@ const MemoryKeys::Key* RequestCutter::keyOf(const std::byte* at, uint64_t bytes)
   if (!found) {
     key_.reset();
     noKey_ = found.status();
+    return nullptr;
+  }
+  if (found->unit > agreed_.packetBytes) {
+    key_.reset();
+    noKey_ = Status(Code::kUnavailable, "packets of less than a page");
     return nullptr;
   }
   key_ = *found;

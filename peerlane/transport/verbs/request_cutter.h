@@ -25,8 +25,9 @@ namespace peerlane {
 struct VerbsAgreement {
   bool ordersWrites = false;
   bool adds = false;
-  uint32_t newsToPeer = 0;  // that may be under way
-  uint64_t control = 0;     // the peer's block
+  uint32_t newsToPeer = 0;      // that may be under way
+  uint32_t packetBytes = 4096;  // of payload, at most
+  uint64_t control = 0;         // the peer's block
   uint32_t controlKey = 0;
 };
 

@@ -11,7 +11,7 @@ Result<std::shared_ptr<VerbsNic>> VerbsNic::create(std::shared_ptr<const verbs::
   PEERLANE_ASSIGN(auto queues, SharedQueues::create(domain, surroundings.loop,
                                                     surroundings.readiness, surroundings.bell));
   return std::shared_ptr<VerbsNic>(
-      new VerbsNic(std::move(domain), std::move(queues), surroundings.regions));
+      new VerbsNic(std::move(domain), std::move(queues), surroundings));
 }
 
 }  // namespace peerlane

@@ -21,6 +21,10 @@ class VerbsNic {
  public:
   static Result<std::shared_ptr<VerbsNic>> create(std::shared_ptr<const verbs::VerbsDevice> device,
                                                   const LinkSurroundings& surroundings);
+  // Regions may outlive it.
+  ~VerbsNic() { keys_->end(); }
+  VerbsNic(const VerbsNic&) = delete;
+  VerbsNic& operator=(const VerbsNic&) = delete;
 
   const verbs::VerbsDevice& device() const { return domain_->device(); }
   const std::shared_ptr<const ProtectionDomain>& domain() const { return domain_; }
@@ -31,10 +35,10 @@ class VerbsNic {
 
  private:
   VerbsNic(std::shared_ptr<const ProtectionDomain> domain, std::unique_ptr<SharedQueues> queues,
-           RegionDirectory& regions)
+           const LinkSurroundings& surroundings)
       : domain_(std::move(domain)),
         queues_(std::move(queues)),
-        keys_(std::make_shared<MemoryKeys>(domain_, regions)),
+        keys_(std::make_shared<MemoryKeys>(domain_, surroundings.regions, surroundings.config)),
         controls_(std::make_shared<ControlBlocks>(domain_)),
         bounces_(domain_) {}
 

@@ -94,6 +94,7 @@ class PendingVerbsLink final : public PendingLink {
     const VerbsAgreement agreed{.ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
                                 .adds = offer_.adds && theirs.adds,
                                 .newsToPeer = theirs.receives,
+                                .packetBytes = 128u << std::min(offer_.mtu, theirs.mtu),
                                 .control = theirs.control,
                                 .controlKey = theirs.controlKey};
     const std::string name =
@@ -193,21 +194,29 @@ class VerbsTransport final : public Transport {
     PEERLANE_RETURN_IF_ERROR(pending->begin());
     return std::unique_ptr<PendingLink>(std::move(pending));
   }
+  // Links may end on any thread; the descriptors of their NIC are the progress thread's.
+  void sweep() override {
+    if (isOfPeers_) std::erase_if(nics_, [](const auto& nic) { return nic.use_count() == 1; });
+  }
 
  private:
-  // One for the context, opened for the first peer on another host.
+  // One for the context, opened for the first peer on another host; or one for each peer, opened
+  // anew, because events and domains are those of an opened device.
   Result<std::shared_ptr<VerbsNic>> nicFor(const LinkSurroundings& surroundings) {
-    if (nic_) return nic_;
     const Config& config = surroundings.config;
+    isOfPeers_ = config.ibDomain == IbDomain::kPeer;
+    if (!isOfPeers_ && !nics_.empty()) return nics_.front();
     PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
-    PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices));
+    PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices, config.ibPort));
     auto& nearest = devices[nearestOf(devices, gpus_)];
-    PEERLANE_ASSIGN(nic_, VerbsNic::create(std::move(nearest), surroundings));
-    return nic_;
+    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(nearest), surroundings));
+    nics_.push_back(nic);
+    return nic;
   }
 
   const cuda::Gpus gpus_;
-  std::shared_ptr<VerbsNic> nic_;
+  std::vector<std::shared_ptr<VerbsNic>> nics_;
+  bool isOfPeers_ = false;
 };
 
 }  // namespace

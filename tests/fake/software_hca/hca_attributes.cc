@@ -50,7 +50,8 @@ bool isAllowed(ibv_qp_state from, ibv_qp_state to, int mask) {
 bool areValuesGood(const Context& context, const ibv_qp_attr& change, int mask) {
   constexpr uint8_t kMostRetries = 7, kMostCode = 31;
   const size_t gids = context.device.gids().size();
-  if ((mask & IBV_QP_PORT) != 0 && change.port_num != 1) return false;
+  const uint32_t ports = context.settings.limits.ports;
+  if ((mask & IBV_QP_PORT) != 0 && (change.port_num < 1 || change.port_num > ports)) return false;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && change.pkey_index != 0) return false;
   if ((mask & IBV_QP_PATH_MTU) != 0 &&
       (change.path_mtu < IBV_MTU_256 || change.path_mtu > IBV_MTU_4096 ||
@@ -58,7 +59,7 @@ bool areValuesGood(const Context& context, const ibv_qp_attr& change, int mask) 
     return false;
   if ((mask & IBV_QP_AV) != 0) {
     const ibv_ah_attr& path = change.ah_attr;
-    if (path.port_num != 1) return false;
+    if (path.port_num < 1 || path.port_num > ports) return false;
     if (path.is_global != 0 ? path.grh.sgid_index >= gids : !context.device.isInfiniband())
       return false;
   }

@@ -15,6 +15,7 @@ namespace peerlane::softhca {
 namespace {
 
 constexpr uint32_t kVendor = 0x5057, kPart = 1;
+constexpr uint32_t kVendorOfRxe = 0xffffff;  // programs tell that device by it
 
 bool isIn(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -94,7 +95,8 @@ void Device::describe(const Settings& settings, ibv_device_attr& attributes) con
   attributes.node_guid = attributes.sys_image_guid = guid();
   attributes.max_mr_size = UINT64_MAX;
   attributes.page_size_cap = ~uint64_t{0xfff};
-  attributes.vendor_id = kVendor;
+  const bool isRxe = settings.behaviour == Behaviour::kRxe || settings.onDemand == OnDemand::kRxe;
+  attributes.vendor_id = isRxe ? kVendorOfRxe : kVendor;
   attributes.vendor_part_id = kPart;
   attributes.max_qp = static_cast<int>(limits.maxQueuePairs);
   attributes.max_qp_wr = static_cast<int>(limits.maxWork);
@@ -113,7 +115,7 @@ void Device::describe(const Settings& settings, ibv_device_attr& attributes) con
   attributes.max_srq_wr = static_cast<int>(limits.maxWork);
   attributes.max_pkeys = 1;
   attributes.local_ca_ack_delay = 15;
-  attributes.phys_port_cnt = 1;
+  attributes.phys_port_cnt = static_cast<uint8_t>(limits.ports);
 }
 
 void Device::describePort(const Settings& settings, ibv_port_attr& attributes) const {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device of the software HCA as ibv_get_device_list() shows it, with one port: what it is called,
-// what it can, which GIDs its port has. Devices of one name are the same device in all processes
-// that share a fabric. Not an opened device (hca_context.h). Any thread; nothing here changes but
-// the record in the fabric.
+// A device of the software HCA as ibv_get_device_list() shows it: what it is called, what it can,
+// which GIDs its ports have. They are alike, and go up and down together. Devices of one name are
+// the same device in all processes that share a fabric. Not an opened device (hca_context.h). Any
+// thread; nothing here changes but the record in the fabric.
 #pragma once
 
 #include <infiniband/verbs.h>

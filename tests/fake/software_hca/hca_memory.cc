@@ -57,6 +57,7 @@ int Regions::check(size_t length, unsigned access) const {
     return EOPNOTSUPP;
   if (length == 0) return EINVAL;
   if (regions_ >= limits.maxRegions) return ENOMEM;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   if (length > limits.lockedBytes || lockedBytes_ > limits.lockedBytes - length) return ENOMEM;
   return 0;
 }
@@ -119,7 +120,7 @@ int Regions::enter(Region* region, Region*& made) {
   region->lkey = region->rkey = nextKey();
   region->handle = region->lkey;
   byKey_.emplace(region->lkey, region);
-  lockedBytes_ += region->length;
+  lockedBytes_ += region->lockedBytes();
   ++regions_;
   ++region->domain->users;
   made = region;
@@ -132,7 +133,7 @@ void Regions::revoke(Region* region) {
 
 void Regions::remove(Region* region) {
   revoke(region);
-  lockedBytes_ -= region->length;
+  lockedBytes_ -= region->lockedBytes();
   --regions_;
   --region->domain->users;
   if (region->isMapping) munmap(region->mapped, region->mappedBytes);
@@ -146,7 +147,9 @@ Region* Regions::find(const Domain& domain, uint32_t key, uint64_t at, uint64_t 
   Region* region = found->second;
   const bool isGood =
       region->domain == &domain && region->holds(at, bytes) && (region->access & rights) == rights;
-  return isGood ? region : nullptr;
+  if (!isGood || (region->isOnDemand() && bytes > 0 && !isMapped(region->at(at), bytes)))
+    return nullptr;
+  return region;
 }
 
 void Regions::place(const Region& region, uint64_t at, const void* from, size_t bytes) const {

@@ -39,6 +39,7 @@ class Region : public ibv_mr {
   uint8_t* at(uint64_t place) const { return bytes + (place - address); }
   bool isRelaxed() const { return (access & IBV_ACCESS_RELAXED_ORDERING) != 0; }
   bool isOnDemand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
+  uint64_t lockedBytes() const { return isOnDemand() ? 0 : length; }
 };
 
 class Regions {
@@ -58,7 +59,8 @@ class Regions {
 
   uint32_t size() const { return regions_; }
 
-  // Null: no such key there, or not in this domain, or not these bytes, or no such right.
+  // Null: no such key there, or not in this domain, or not these bytes, or no such right, or no
+  // memory there that could be had on demand.
   Region* find(const Domain& domain, uint32_t key, uint64_t at, uint64_t bytes,
                unsigned rights) const;
 

@@ -90,6 +90,7 @@ Limits readLimits() {
       {"maxShared", &limits.maxShared},
       {"maxReads", &limits.maxReads},
       {"mtu", &limits.mtu},
+      {"ports", &limits.ports},
   };
   for (const std::string& entry : list(text(kName, ""))) {
     const std::vector<std::string> parts = list(entry, '=');

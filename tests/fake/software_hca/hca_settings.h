@@ -43,6 +43,7 @@ struct Limits {
   uint32_t maxShared = 1024;
   uint32_t maxReads = 16;  // at once, of one queue pair
   uint32_t mtu = 4096;
+  uint32_t ports = 1;
   uint64_t lockedBytes = UINT64_MAX;  // registered ones together
 };
 

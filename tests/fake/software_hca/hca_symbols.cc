@@ -34,6 +34,10 @@ int refusal(Context& context, uint32_t have, uint32_t most) {
   return context.faults.error(SOFTWARE_HCA_CREATE_FAILS);
 }
 
+bool hasPort(ibv_context* face, uint32_t port) {
+  return port >= 1 && port <= Context::of(face).settings.limits.ports;
+}
+
 // ibv_fork_init() has to be called before.
 std::atomic<bool> wasRegistered{false};
 
@@ -91,7 +95,7 @@ int ibv_query_port(ibv_context* face, uint8_t port, _compat_ibv_port_attr* attri
 }
 int ibv_query_gid(ibv_context* face, uint8_t port, int index, ibv_gid* gid) {
   const std::vector<Gid>& gids = Context::of(face).device.gids();
-  if (port != 1 || index < 0 || static_cast<size_t>(index) >= gids.size()) {
+  if (!hasPort(face, port) || index < 0 || static_cast<size_t>(index) >= gids.size()) {
     errno = EINVAL;
     return -1;
   }
@@ -102,40 +106,42 @@ int _ibv_query_gid_ex(ibv_context* face, uint32_t port, uint32_t index, ibv_gid_
                       uint32_t flags, size_t bytes) {
   const std::vector<Gid>& gids = Context::of(face).device.gids();
   if (flags != 0 || bytes < sizeof *entry) return EOPNOTSUPP;
-  if (port != 1 || index >= gids.size()) return EINVAL;
+  if (!hasPort(face, port) || index >= gids.size()) return EINVAL;
   const Gid& gid = gids[index];
   *entry = {gid.gid, index, port, gid.type, gid.interface};
   return 0;
 }
 ssize_t _ibv_query_gid_table(ibv_context* face, ibv_gid_entry* entries, size_t most, uint32_t flags,
                              size_t bytes) {
-  const size_t count = std::min(most, Context::of(face).device.gids().size());
+  const size_t ofPort = Context::of(face).device.gids().size();
+  const size_t count = std::min(most, ofPort * Context::of(face).settings.limits.ports);
   for (size_t i = 0; i < count; ++i)
     if (const int error =
-            _ibv_query_gid_ex(face, 1, static_cast<uint32_t>(i), &entries[i], flags, bytes))
+            _ibv_query_gid_ex(face, static_cast<uint32_t>(i / ofPort + 1),
+                              static_cast<uint32_t>(i % ofPort), &entries[i], flags, bytes))
       return -error;
   return static_cast<ssize_t>(count);
 }
 // Of this file's own kind: 0 InfiniBand or RoCE version 1, 1 version 2.
 int ibv_query_gid_type(ibv_context* face, uint8_t port, unsigned index, unsigned* type) {
   const std::vector<Gid>& gids = Context::of(face).device.gids();
-  if (port != 1 || index >= gids.size()) {
+  if (!hasPort(face, port) || index >= gids.size()) {
     errno = EINVAL;
     return -1;
   }
   *type = gids[index].type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
   return 0;
 }
-int ibv_query_pkey(ibv_context*, uint8_t port, int index, __be16* pkey) {
-  if (port != 1 || index != 0) {
+int ibv_query_pkey(ibv_context* face, uint8_t port, int index, __be16* pkey) {
+  if (!hasPort(face, port) || index != 0) {
     errno = EINVAL;
     return -1;
   }
   *pkey = kPkey;
   return 0;
 }
-int ibv_get_pkey_index(ibv_context*, uint8_t port, __be16 pkey) {
-  if (port == 1 && pkey == kPkey) return 0;
+int ibv_get_pkey_index(ibv_context* face, uint8_t port, __be16 pkey) {
+  if (hasPort(face, port) && pkey == kPkey) return 0;
   errno = EINVAL;
   return -1;
 }
@@ -187,6 +193,29 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, uint64_t offset, size_t length, uint64
   const int error = context.regions.addDmabuf(Domain::of(domain), offset, length, iova, fd,
                                               static_cast<unsigned>(access), region);
   return registered(error, region);
+}
+// Headers of this system know neither of the two.
+struct ibv_mr_init_attr {
+  size_t length;
+  int access;
+  uint32_t comp_mask;
+  uint64_t iova;
+  void* addr;
+  int fd;
+  uint64_t fd_offset;
+};
+ibv_mr* ibv_reg_mr_ex(ibv_pd* domain, ibv_mr_init_attr* wanted) {
+  constexpr uint32_t kIova = 1, kAddress = 2, kFd = 4, kOffset = 8;
+  const uint32_t given = wanted->comp_mask;
+  if ((given & ~(kIova | kAddress | kFd | kOffset)) != 0) return failed<ibv_mr>(EOPNOTSUPP);
+  if ((given & kFd) != 0 && (given & (kIova | kAddress | kOffset)) == (kIova | kOffset))
+    return ibv_reg_dmabuf_mr(domain, wanted->fd_offset, wanted->length, wanted->iova, wanted->fd,
+                             wanted->access);
+  if ((given & (kAddress | kFd | kOffset)) != kAddress) return failed<ibv_mr>(EINVAL);
+  const uint64_t iova =
+      (given & kIova) != 0 ? wanted->iova : reinterpret_cast<uintptr_t>(wanted->addr);
+  return ibv_reg_mr_iova2(domain, wanted->addr, wanted->length, iova,
+                          static_cast<unsigned>(wanted->access));
 }
 // Nothing is left to do: kernels from 5.12 on copy pinned pages when a process forks.
 int ibv_fork_init() {

@@ -43,7 +43,7 @@ int postShared(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad) {
 int queryPort(ibv_context* face, uint8_t port, ibv_port_attr* attributes, size_t bytes) {
   Context& context = Context::of(face);
   if (context.isRemoved()) return EIO;
-  if (port != 1) return EINVAL;
+  if (port < 1 || port > context.settings.limits.ports) return EINVAL;
   ibv_port_attr all;
   context.device.describePort(context.settings, all);
   memset(attributes, 0, bytes);
@@ -58,7 +58,7 @@ int queryDevice(ibv_context* face, const ibv_query_device_ex_input*, ibv_device_
   ibv_device_attr_ex all = {};
   context.device.describe(context.settings, all.orig_attr);
   all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
-  all.phys_port_cnt_ex = 1;
+  all.phys_port_cnt_ex = all.orig_attr.phys_port_cnt;
   if (context.settings.onDemand != OnDemand::kNo) {
     constexpr uint32_t kAll = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
                               IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC |

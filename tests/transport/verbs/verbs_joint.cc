@@ -58,6 +58,7 @@ std::unique_ptr<Link> VerbsJoint::complete(int side, Half& own, const PairWay& w
   const VerbsAgreement agreed{.ordersWrites = options.ordersWrites,
                               .adds = options.adds,
                               .newsToPeer = theirs.receives,
+                              .packetBytes = options.packetBytes,
                               .control = theirs.control,
                               .controlKey = theirs.controlKey};
   const std::string name = "side " + std::to_string(side);

@@ -24,6 +24,7 @@ struct JointOptions {
   bool adds = true;
   uint32_t window = 0;  // news under way; 0: as many as the side gives
   uint32_t pairs = 0;   // at most; 0: the sides have no line, so a pair that fails ends the link
+  uint32_t packetBytes = 4096;
 };
 
 class VerbsJoint final : public LinkPair {

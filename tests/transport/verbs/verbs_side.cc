@@ -102,12 +102,14 @@ ibv_mr* VerbsSide::lastRegion() {
 std::shared_ptr<const verbs::VerbsDevice> VerbsSide::open(const HcaSettings& settings) {
   const Environment set(settings);
   const Config config = Config::fromEnvironment().value();
-  auto devices = MUST(verbs::VerbsDevice::openAll(watchedLibrary(), config.ibDevices));
+  auto devices =
+      MUST(verbs::VerbsDevice::openAll(watchedLibrary(), config.ibDevices, config.ibPort));
   return std::shared_ptr<const verbs::VerbsDevice>(std::move(devices.front()));
 }
 
-VerbsSide::VerbsSide(const HcaSettings& settings)
-    : loop_(MUST(EventLoop::create())),
+VerbsSide::VerbsSide(const HcaSettings& settings, const Config& ofContext)
+    : config(ofContext),
+      loop_(MUST(EventLoop::create())),
       readiness_(MUST(ReadinessSet::create())),
       bell_(MUST(Bell::create())),
       device_(open(settings)),

@@ -24,7 +24,8 @@ using HcaSettings = std::map<std::string, std::string>;
 
 class VerbsSide {
  public:
-  explicit VerbsSide(const HcaSettings& settings = {});
+  explicit VerbsSide(const HcaSettings& settings = {},
+                     const Config& ofContext = Config::fromEnvironment().value());
   // Requires: no link is left.
   ~VerbsSide();
   VerbsSide(const VerbsSide&) = delete;
@@ -54,7 +55,7 @@ class VerbsSide {
   // All slots are free.
   bool areSlotsFree() const;
 
-  Config config = Config::fromEnvironment().value();
+  Config config;
   FakeRegions& regions() { return *regions_; }
   Bell& bell() { return *bell_; }
   ReadinessSet& readiness() { return *readiness_; }
