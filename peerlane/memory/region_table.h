@@ -181,6 +181,7 @@ class RegionTable final : public RegionDirectory {
   };
   void noteOverlaps(RegionRecord& added) PEERLANE_REQUIRES(mutex_);
 
+  std::atomic<uint64_t> revocations_{0};
   std::atomic<uint64_t> changes_{0};
   mutable Mutex mutex_;
   std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
