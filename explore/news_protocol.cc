@@ -5,7 +5,7 @@
 #include <compare>
 #include <cstddef>
 
-#include "peerlane/transport/verbs/news.h"
+#include "peerlane/transport/verbs/request/news.h"
 
 namespace peerlane::explorer {
 namespace {

@@ -7,7 +7,7 @@
 // earlier round takes effect afterwards; it says which news of the peer it took, and its new pair;
 // it joins that to the peer's as soon as it has heard of it, and says that it is ready; it posts
 // requests once the peer is ready, too, because a device that is not joined yet drops them. Either
-// side, or both, may begin. explore/replay_protocol.h.
+// side, or both, may begin. explore/remake_protocol.h.
 //
 // Threads: progress, but for wantMore() and failed(), which any thread may call.
 #pragma once
@@ -22,10 +22,10 @@
 #include "peerlane/core/config.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/transport/link_line.h"
+#include "peerlane/transport/verbs/device/queue_pair.h"
+#include "peerlane/transport/verbs/device/verbs_nic.h"
 #include "peerlane/transport/verbs/pair_words.h"
-#include "peerlane/transport/verbs/queue_pair.h"
 #include "peerlane/transport/verbs/verbs_agent.h"
-#include "peerlane/transport/verbs/verbs_nic.h"
 
 namespace peerlane {
 

@@ -30,15 +30,10 @@
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/program/model/mailbox.h"
-#include "peerlane/transport/verbs/control_block.h"
-#include "peerlane/transport/verbs/pair_lanes.h"
-#include "peerlane/transport/verbs/peer_news.h"
-#include "peerlane/transport/verbs/replay.h"
-#include "peerlane/transport/verbs/request_cutter.h"
-#include "peerlane/transport/verbs/shared_queues.h"
-#include "peerlane/transport/verbs/stripe_cutter.h"
-#include "peerlane/transport/verbs/turn_right.h"
-#include "peerlane/transport/verbs/work_list.h"
+#include "peerlane/transport/verbs/device/control_block.h"
+#include "peerlane/transport/verbs/device/shared_queues.h"
+#include "peerlane/transport/verbs/device/turn_right.h"
+#include "peerlane/transport/verbs/request/work_pump.h"
 
 namespace peerlane {
 
@@ -103,7 +98,6 @@ class VerbsAgent final : public Agent, public PairOwner {
   void fail(const Status& why) override;
 
  private:
-  using Request = RequestLedger::Request;
   enum class State : uint8_t {
     kRunning,
     kBroken,  // a pair has failed: stopPairs() and join() follow
@@ -113,21 +107,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   // In a row, without an answer in between.
   static constexpr uint32_t kMostRemakes = 3;
 
-  bool isReady(const MailboxEntry& entry, const AgentWork& before) const PEERLANE_REQUIRES(right_);
   bool mayBeShared(const MailboxEntry& entry);
-  void accept(AgentWork& work, const AgentWork* before, bool isShared) PEERLANE_REQUIRES(right_);
-  void pump() PEERLANE_REQUIRES(right_);
-  void pumpWorks(RequestChain& chain) PEERLANE_REQUIRES(right_);
-  RequestCutter::Cut cut(AgentWork& work, RequestChain& chain) PEERLANE_REQUIRES(right_);
-  void makeWhole(AgentWork& work, AgentWork* before, RequestChain& chain) PEERLANE_REQUIRES(right_);
-  void post(RequestChain& chain) PEERLANE_REQUIRES(right_);
-  void refused(const Status& why) PEERLANE_REQUIRES(right_);
-  void release(const Request& request, bool isGood) PEERLANE_REQUIRES(right_);
-  void giveSlotBack(const Request& request, bool isGood) PEERLANE_REQUIRES(right_);
-  void endMails() PEERLANE_REQUIRES(right_);
   uint64_t endPairs();
-  void forget(const AgentWork& work) PEERLANE_REQUIRES(right_);
-  void replay(std::optional<uint64_t> taken) PEERLANE_REQUIRES(right_);
   void halt(const Status& why, AgentWork* guilty) PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
@@ -137,21 +118,13 @@ class VerbsAgent final : public Agent, public PairOwner {
   const Surroundings around_;
   const ControlBlock control_;
   const uint32_t receives_;
-  const VerbsAgreement agreed_;
 
   mutable TurnRight right_;
   State state_ PEERLANE_GUARDED_BY(right_) = State::kRunning;
   bool isStopped_ PEERLANE_GUARDED_BY(right_) = false;     // the pairs have ended
   bool noneExecuted_ PEERLANE_GUARDED_BY(right_) = false;  // as for Replay
   uint32_t remakes_ PEERLANE_GUARDED_BY(right_) = 0;       // in a row
-  WorkList waiting_ PEERLANE_GUARDED_BY(right_);           // not posted whole
-  WorkList mailed_ PEERLANE_GUARDED_BY(right_);    // posted whole; the peer has to apply them
-  WorkList finished_ PEERLANE_GUARDED_BY(right_);  // with their codes, to be told
-  RequestCutter cutter_ PEERLANE_GUARDED_BY(right_);
-  StripeCutter stripes_ PEERLANE_GUARDED_BY(right_){cutter_};
-  PeerNews news_ PEERLANE_GUARDED_BY(right_);
-  PairLanes lanes_ PEERLANE_GUARDED_BY(right_);
-  uint32_t posts_ PEERLANE_GUARDED_BY(right_) = 0;  // ever
+  WorkPump works_ PEERLANE_GUARDED_BY(right_);
   // pairFailed() has to be called.
   bool owesFailure_ PEERLANE_GUARDED_BY(right_) = false;
   // Its end, or a slot for which another link waits, that nobody was told of.

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "peerlane/transport/link.h"
+#include "peerlane/transport/verbs/device/verbs_nic.h"
 #include "peerlane/transport/verbs/pair_rounds.h"
 #include "peerlane/transport/verbs/verbs_agent.h"
-#include "peerlane/transport/verbs/verbs_nic.h"
 
 namespace peerlane {
 

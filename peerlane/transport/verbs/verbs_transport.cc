@@ -10,9 +10,9 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/os/verbs/device_distance.h"
-#include "peerlane/transport/verbs/news.h"
+#include "peerlane/transport/verbs/device/verbs_offer.h"
+#include "peerlane/transport/verbs/request/news.h"
 #include "peerlane/transport/verbs/verbs_link.h"
-#include "peerlane/transport/verbs/verbs_offer.h"
 
 namespace peerlane {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What becomes of works when the pairs of a link are made anew.
-#include "peerlane/transport/verbs/replay.h"
+#include "peerlane/transport/verbs/request/replay.h"
 
 #include <gtest/gtest.h>
 
@@ -108,6 +108,17 @@ TEST_F(ReplayTest, AWordWithoutNewsIsDoneIfLaterNewsWasTaken) {
   WorkState(later).setWhole();
   (void)fates(1);
   for (const AgentWork* work : holder_.works) EXPECT_EQ(fateOf(*work), Fate::kDone);
+}
+
+TEST_F(ReplayTest, NothingAfterNewsThatWasNotTakenIsInDoubt) {
+  AgentWork& news = enter(Verb::kStore, other_);
+  post(news, 1);
+  WorkState(news).setWhole();
+  posted(Verb::kPut);
+  posted(Verb::kStore, 0, /*isQuiet=*/true);
+  posted(Verb::kAdd64, 0, /*isQuiet=*/true);
+  (void)fates(0);
+  for (const AgentWork* work : holder_.works) EXPECT_EQ(fateOf(*work), Fate::kAgain);
 }
 
 TEST_F(ReplayTest, DoubtDoesNotReachOtherMailboxes) {

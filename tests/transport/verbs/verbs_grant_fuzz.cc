@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "peerlane/transport/verbs/control_block.h"
-#include "peerlane/transport/verbs/word_mail.h"
+#include "peerlane/transport/verbs/device/control_block.h"
+#include "peerlane/transport/verbs/request/word_mail.h"
 #include "tests/fake/fake_regions.h"
 
 namespace peerlane {

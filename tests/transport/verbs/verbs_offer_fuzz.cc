@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "peerlane/transport/verbs/verbs_offer.h"
+#include "peerlane/transport/verbs/device/verbs_offer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace peerlane;

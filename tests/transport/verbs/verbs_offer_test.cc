@@ -2,7 +2,7 @@
 //
 // Offers of verbs links: what is written is read, what is not one is refused by name, and both
 // sides choose the same addresses.
-#include "peerlane/transport/verbs/verbs_offer.h"
+#include "peerlane/transport/verbs/device/verbs_offer.h"
 
 #include <gtest/gtest.h>
 

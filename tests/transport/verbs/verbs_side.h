@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/transport/verbs/verbs_nic.h"
+#include "peerlane/transport/verbs/device/verbs_nic.h"
 #include "tests/fake/fake_regions.h"
 #include "tests/transport/verbs/hca_control.h"
 

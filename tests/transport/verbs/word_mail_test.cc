@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // News and mails as a peer may send them, good and bad.
-#include "peerlane/transport/verbs/word_mail.h"
+#include "peerlane/transport/verbs/request/word_mail.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "peerlane/program/words/word.h"
-#include "peerlane/transport/verbs/control_block.h"
+#include "peerlane/transport/verbs/device/control_block.h"
 #include "tests/core/expect_ok.h"
 #include "tests/fake/fake_regions.h"
 

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/verbs/device/memory_keys.h"
+
+#include <optional>
+#include <vector>
+
+#include "peerlane/core/asymmetric_fence.h"
+#include "peerlane/core/log.h"
+
+namespace peerlane {
+namespace {
+
+constexpr uint64_t kGigabyte = uint64_t{1} << 30;
+
+// For memory that goes through slots instead.
+Status unavailable(const Status& why) {
+  return Status(Code::kUnavailable, std::string(why.message()));
+}
+
+}  // namespace
+
+// Holds the keys, because regions may outlive the links.
+class MemoryKeys::Registration final : public RegionExport {
+ public:
+  Registration(std::shared_ptr<MemoryKeys> keys, RegistrationPaths::Made made, const Key& whole)
+      : key(whole),
+        forPeers(std::move(made.forPeers)),
+        keys_(std::move(keys)),
+        memory_(std::move(made.memory)) {}
+  ~Registration() override { (void)revoke({}); }
+
+  // Nobody uses the key any more. A peer that does none the less is refused by the device.
+  Status revoke(std::chrono::nanoseconds /*timeout*/) override {
+    const MutexLock lock(mutex_);
+    if (!memory_) return Status::ok();
+    keys_->forget(key);
+    memory_.reset();
+    return Status::ok();
+  }
+
+  const Key key;
+  const Status forPeers;
+
+ private:
+  const std::shared_ptr<MemoryKeys> keys_;
+  Mutex mutex_;
+  std::optional<DeviceMemory> memory_ PEERLANE_GUARDED_BY(mutex_);
+};
+
+Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
+  PEERLANE_ASSIGN(const Registered made, registered(region, /*isFleeting=*/false));
+  PEERLANE_RETURN_IF_ERROR(made->forPeers);
+  return made->key;
+}
+
+Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region, bool isFleeting) {
+  const auto make = [&]() -> Result<RegionExports::Made> {
+    // The same place in a large page, so that the device may use such pages.
+    const uint64_t address = reinterpret_cast<uintptr_t>(region.base) % kGigabyte;
+    PEERLANE_ASSIGN(RegistrationPaths::Made registered,
+                    isFleeting ? paths_.addFleeting(region, address) : paths_.add(region, address));
+    PEERLANE_LOG_DEBUG("region {} ({} bytes) is registered with {} by {}{}{}", region.allocation,
+                       region.bytes, domain_->device().name(), registered.path,
+                       registered.refused.empty() ? "" : "; refused: ", registered.refused);
+    const Key key{.base = region.base,
+                  .bytes = region.bytes,
+                  .address = address,
+                  .local = registered.memory.local(),
+                  .remote = registered.memory.remote(),
+                  .isHost = region.memory.device.kind == DeviceKind::kHost,
+                  .unit = registered.unit};
+    auto made = std::make_shared<Registration>(shared_from_this(), std::move(registered), key);
+    add(key, region, isFleeting);
+    return RegionExports::Made(std::move(made));
+  };
+  PEERLANE_ASSIGN(const RegionExports::Made made, region.exports.of(this, make));
+  return std::static_pointer_cast<const Registration>(made);
+}
+
+Result<MemoryKeys::Key> MemoryKeys::find(const std::byte* at, uint64_t bytes) {
+  if (Key known; look(at, bytes, known)) return known;
+  const Region region = regions_.holding(at, bytes);
+  if (!region)
+    return Status(Code::kUnavailable, "memory of no region, or of several that may be meant");
+  const bool isHost = region->memory.device.kind == DeviceKind::kHost;
+  if (isHost && !paths_.forUngranted().isOk()) return unavailable(paths_.forUngranted());
+  const bool isFleeting = isHost && region->isCached.load(std::memory_order_relaxed);
+  const auto made = isFleeting ? findFleeting(*region) : registered(*region, false);
+  if (!made.isOk()) return isHost ? unavailable(made.status()) : made.status();
+  Key key = (*made)->key;
+  key.isOverlapped = region->isOverlapped.load(std::memory_order_relaxed);
+  if (key.fits(at, bytes)) return key;
+  return Status(Code::kUnavailable, "memory that takes whole pages only");
+}
+
+bool MemoryKeys::look(const std::byte* at, uint64_t bytes, Key& key) {
+  const ReaderLock lock(mutex_);
+  for (auto next = keys_.upper_bound(at); next != keys_.begin();) {
+    Known& known = (--next)->second;
+    if (!known.key.holds(at, bytes)) continue;
+    // Which of several regions is meant, their table knows.
+    if (known.region->isOverlapped.load(std::memory_order_relaxed)) return false;
+    if (known.key.isHost && !paths_.forUngranted().isOk()) return false;
+    if (known.isFleeting)
+      known.used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
+    key = known.key;
+    return true;
+  }
+  return false;
+}
+
+void MemoryKeys::add(const Key& key, const RegionRecord& region, bool isFleeting) {
+  const WriterLock lock(mutex_);
+  Known& known = keys_
+                     .emplace(std::piecewise_construct, std::forward_as_tuple(key.base),
+                              std::forward_as_tuple())
+                     ->second;
+  known.key = key;
+  known.region = &region;
+  known.held = region.weak_from_this();
+  known.isFleeting = isFleeting;
+  known.used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void MemoryKeys::forget(const Key& key) {
+  {
+    const WriterLock lock(mutex_);
+    const auto [from, to] = keys_.equal_range(key.base);
+    for (auto at = from; at != to; ++at)
+      if (at->second.key.local == key.local && at->second.key.bytes == key.bytes) {
+        keys_.erase(at);
+        break;
+      }
+  }
+  ended_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+Result<MemoryKeys::Registered> MemoryKeys::findFleeting(const RegionRecord& region) {
+  PEERLANE_RETURN_IF_ERROR(paths_.forFleeting());
+  const MutexLock lock(roomMutex_);
+  bool isKnown = false;
+  {
+    const ReaderLock reading(mutex_);
+    const auto [from, to] = keys_.equal_range(region.base);
+    for (auto at = from; at != to; ++at) isKnown |= at->second.region == &region;
+  }
+  if (!isKnown) PEERLANE_RETURN_IF_ERROR(makeRoom(region.bytes));
+  return registered(region, /*isFleeting=*/true);
+}
+
+// The least recently used ones go, but for those in use.
+Status MemoryKeys::makeRoom(uint64_t bytes) {
+  uint64_t taken = 0;
+  std::map<uint64_t, Region> byUse;
+  {
+    const ReaderLock lock(mutex_);
+    for (const auto& [base, known] : keys_) {
+      Region region = known.isFleeting ? known.held.lock() : nullptr;
+      if (!region) continue;
+      taken += region->bytes;
+      byUse.emplace(known.used.load(std::memory_order_relaxed), std::move(region));
+    }
+  }
+  for (const auto& [used, region] : byUse) {
+    if (taken + bytes <= mostFleeting_) break;
+    if (bytes <= mostFleeting_ && region->gate.drained() && evict(region)) taken -= region->bytes;
+  }
+  if (taken + bytes <= mostFleeting_) return Status::ok();
+  return Status(Code::kUnavailable, "PEERLANE_IB_CACHE is " + std::to_string(mostFleeting_) +
+                                        " bytes, of which " + std::to_string(taken) +
+                                        " are in use, and the region has " + std::to_string(bytes));
+}
+
+// From now on nobody finds the key, and whoever found it before looks again. A transfer that was in
+// the gate before that is seen now, and keeps it.
+bool MemoryKeys::evict(const Region& region) {
+  std::optional<Key> taken;
+  {
+    const WriterLock lock(mutex_);
+    const auto [from, to] = keys_.equal_range(region->base);
+    for (auto at = from; at != to && !taken; ++at)
+      if (at->second.region == region.get()) {
+        taken = at->second.key;
+        keys_.erase(at);
+        break;
+      }
+  }
+  if (!taken) return true;  // it went by itself
+  ended_.fetch_add(1, std::memory_order_seq_cst);
+  heavyFence();
+  if (!region->gate.drained()) {
+    add(*taken, *region, /*isFleeting=*/true);
+    return false;
+  }
+  region->exports.drop(this);
+  return true;
+}
+
+void MemoryKeys::end() {
+  std::vector<Region> regions;
+  {
+    const ReaderLock lock(mutex_);
+    for (const auto& [base, known] : keys_)
+      if (Region region = known.held.lock()) regions.push_back(std::move(region));
+  }
+  for (const Region& region : regions) region->exports.drop(this);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MemoryKeys: the registrations of memory with one device and protection domain: a region is
+// registered when it is first granted or used, once for all peers, until it is unregistered or its
+// provider takes it back. Addresses that travel are counted from the start of the region's
+// gigabyte, so peers learn none of this process.
+//
+// A registration cache of host memory that the program may free without a word: such regions are
+// registered on demand, so that the kernel tells the device what was freed, up to a number of
+// bytes; the least recently used one that no transfer holds leaves first.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "peerlane/core/mutex.h"
+#include "peerlane/memory/region_directory.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/transport/verbs/device/protection_domain.h"
+#include "peerlane/transport/verbs/device/registration_path.h"
+
+namespace peerlane {
+
+class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
+ public:
+  // One registration.
+  struct Key {
+    std::byte* base = nullptr;
+    uint64_t bytes = 0;
+    uint64_t address = 0;  // of the first byte, for the device
+    uint32_t local = 0;
+    uint32_t remote = 0;
+    bool isHost = true;  // the CPU reaches it, too
+    uint64_t unit = 1;   // as RegistrationPaths::Made
+    // Other regions have bytes of it, so it must be asked for again for each request.
+    bool isOverlapped = false;
+
+    // A request may use it for these bytes.
+    bool fits(const std::byte* at, uint64_t length) const {
+      return at >= base && length <= bytes && static_cast<uint64_t>(at - base) <= bytes - length &&
+             ((addressOf(at) | length) & (unit - 1)) == 0;
+    }
+    // And one that is made later, as long as ended() stays the same.
+    bool holds(const std::byte* at, uint64_t length) const {
+      return !isOverlapped && fits(at, length);
+    }
+    uint64_t addressOf(const std::byte* at) const {
+      return address + static_cast<uint64_t>(at - base);
+    }
+  };
+
+  // `regions` outlives the calls of find() and ended(). Of the settings it takes those of
+  // RegistrationPaths.
+  MemoryKeys(std::shared_ptr<const ProtectionDomain> domain, RegionDirectory& regions,
+             const Config& config)
+      : domain_(std::move(domain)),
+        paths_(domain_, config),
+        regions_(regions),
+        mostFleeting_(config.ibCacheBytes) {}
+  MemoryKeys(const MemoryKeys&) = delete;
+  MemoryKeys& operator=(const MemoryKeys&) = delete;
+
+  const RegistrationPaths& paths() const { return paths_; }
+
+  // For peers. Errors: as RegistrationPaths::add(), kClosed, kNotSupported (not for peers).
+  Result<Key> of(const RegionRecord& region);
+  // A key for [at, +bytes): of the region by which the transfer holds this memory, so it lives
+  // until the transfer has ended. kUnavailable: host memory that is of no region, or of several so
+  // that it cannot be told which one the transfer holds, or that is not registered, or not for such
+  // a request. Other errors: device memory that cannot be registered.
+  Result<Key> find(const std::byte* at, uint64_t bytes);
+  // Changes whenever a key has ended, or may be of the wrong one of several regions: one that was
+  // found before must be looked up again.
+  uint64_t ended() const { return ended_.load(std::memory_order_acquire) + regions_.changes(); }
+  // All registrations end. Requires: no link uses this any more.
+  void end();
+
+ private:
+  class Registration;
+  using Registered = std::shared_ptr<const Registration>;
+  using Region = std::shared_ptr<const RegionRecord>;
+  struct Known {
+    Key key;
+    const RegionRecord* region = nullptr;      // it lives as long as the key
+    std::weak_ptr<const RegionRecord> held{};  // the same
+    bool isFleeting = false;                   // it may be evicted
+    std::atomic<uint64_t> used{0};             // a logical time
+  };
+  using Keys = std::multimap<const std::byte*, Known>;
+
+  Result<Registered> registered(const RegionRecord& region, bool isFleeting);
+  Result<Registered> findFleeting(const RegionRecord& region);
+  Status makeRoom(uint64_t bytes) PEERLANE_REQUIRES(roomMutex_);
+  bool evict(const Region& region) PEERLANE_REQUIRES(roomMutex_);
+  bool look(const std::byte* at, uint64_t bytes, Key& key);
+  void add(const Key& key, const RegionRecord& region, bool isFleeting);
+  void forget(const Key& key);
+
+  const std::shared_ptr<const ProtectionDomain> domain_;
+  const RegistrationPaths paths_;
+  RegionDirectory& regions_;
+  const uint64_t mostFleeting_;  // bytes
+  std::atomic<uint64_t> ended_{0};
+  std::atomic<uint64_t> clock_{0};
+  Mutex roomMutex_;  // of the one that makes room and takes it; held before the other
+  SharedMutex mutex_;
+  Keys keys_ PEERLANE_GUARDED_BY(mutex_);  // by base
+};
+
+}  // namespace peerlane

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/transport/verbs/device/registration_path.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace peerlane {
+namespace {
+
+int rightsOf(const RegionRecord& region) {
+  int rights = 0;
+  if (region.memory.writable) rights |= IBV_ACCESS_LOCAL_WRITE;
+  if (allows(region.access, Access::kRemoteRead)) rights |= IBV_ACCESS_REMOTE_READ;
+  if (allows(region.access, Access::kRemoteWrite))
+    rights |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  return rights;
+}
+
+Status refusedBy(const char* setting) {
+  return Status(Code::kNotSupported, std::string("PEERLANE_IB_REGISTER is ") + setting);
+}
+
+// What the setting has against ways other than the two that it names; null: nothing.
+const char* otherThan(IbRegister wanted, IbRegister named, const char* name) {
+  if (wanted == IbRegister::kStaged) return "staged";
+  return wanted == named ? name : nullptr;
+}
+
+}  // namespace
+
+const char* RegistrationPaths::nameOf(Path path) {
+  switch (path) {
+    case Path::kPages: return "pages";
+    case Path::kOnDemand: return "on demand";
+    case Path::kDmaBuf: return "dma-buf";
+    case Path::kPeerMemory: break;
+  }
+  return "peer memory";
+}
+
+RegistrationPaths::RegistrationPaths(std::shared_ptr<const ProtectionDomain> domain,
+                                     const Config& config)
+    : domain_(std::move(domain)) {
+  probeHost(config.ibRegister);
+  probeDevices(config.ibRegister);
+  if (forFleeting_.isOk() && config.ibCacheBytes == 0)
+    forFleeting_ = Status(Code::kNotSupported, "PEERLANE_IB_CACHE is 0");
+}
+
+void RegistrationPaths::probeHost(IbRegister wanted) {
+  Status pages, onDemand;
+  if (wanted == IbRegister::kOnDemand) pages = refusedBy("odp");
+  const auto probed = verbs::probeOnDemand(domain_->device());
+  if (probed)
+    onDemand_ = *probed;
+  else
+    onDemand = probed.status();
+  if (const char* const setting = otherThan(wanted, IbRegister::kPages, "pages"))
+    onDemand = refusedBy(setting);
+  if (wanted == IbRegister::kStaged) forUngranted_ = refusedBy("staged");
+  forFleeting_ = onDemand;
+  forHostWays_ = {{Path::kPages, std::move(pages)}, {Path::kOnDemand, std::move(onDemand)}};
+}
+
+void RegistrationPaths::probeDevices(IbRegister wanted) {
+  Status dmaBuf, peerMemory;
+  if (const char* const setting = otherThan(wanted, IbRegister::kPeerMemory, "peer-memory"))
+    dmaBuf = refusedBy(setting);
+  else
+    dmaBuf = verbs::probeDmaBuf(domain_->device(), domain_->handle());
+  if (const char* const setting = otherThan(wanted, IbRegister::kDmaBuf, "dma-buf"))
+    peerMemory = refusedBy(setting);
+  else
+    peerMemory = verbs::findPeerMemoryModule().status();
+  forDevicesWays_ = {{Path::kDmaBuf, std::move(dmaBuf)},
+                     {Path::kPeerMemory, std::move(peerMemory)}};
+  if (std::any_of(forDevicesWays_.begin(), forDevicesWays_.end(),
+                  [](const Way& way) { return way.probed.isOk(); }))
+    return;
+  std::string why = domain_->device().name() + " does not reach device memory";
+  for (const Way& way : forDevicesWays_)
+    why += std::string("; ") + nameOf(way.path) + ": " + std::string(way.probed.message());
+  forDevices_ = Status(Code::kNotSupported, std::move(why));
+}
+
+std::vector<std::string> RegistrationPaths::texts() const {
+  std::vector<std::string> all;
+  const auto add = [&all](const char* memory, const Way& way, const char* good) {
+    all.push_back(std::string("memory of ") + memory + ": " + nameOf(way.path) +
+                  (way.probed.isOk() ? good : ", refused: " + std::string(way.probed.message())));
+  };
+  const char* const ofOnDemand =
+      onDemand_.isByPages
+          ? ", where pages cannot be locked; whole pages of this side only, because "
+            "rxe loses the place in a page"
+          : ", where pages cannot be locked";
+  for (const Way& way : forHostWays_)
+    add("the host", way, way.path == Path::kOnDemand ? ofOnDemand : "");
+  all.push_back("memory that the program may free without a word: " +
+                (forFleeting_.isOk() ? std::string("on demand")
+                                     : "copied through slots; on demand, refused: " +
+                                           std::string(forFleeting_.message())));
+  if (!forUngranted_.isOk())
+    all.push_back("memory that peers are not granted: copied through slots: " +
+                  std::string(forUngranted_.message()));
+  for (const Way& way : forDevicesWays_) add("GPUs", way, "");
+  return all;
+}
+
+Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& region,
+                                                       uint64_t address) const {
+  const bool isHost = region.memory.kind.place == MemoryPlace::kHost;
+  std::string refused;
+  bool isShort = false;
+  const auto note = [&refused](Path path, const Status& why) {
+    refused += (refused.empty() ? "" : "; ") + std::string(nameOf(path)) + ": " +
+               std::string(why.message());
+  };
+  for (const Way& way : isHost ? forHostWays_ : forDevicesWays_) {
+    if (!way.probed.isOk()) {
+      note(way.path, way.probed);
+      continue;
+    }
+    Result<DeviceMemory> memory = addBy(way.path, region, address);
+    if (memory) return made(way.path, region, std::move(*memory), std::move(refused));
+    const Code code = memory.status().code();
+    // What else is wrong with memory of the host would be found out by the first request, on
+    // demand.
+    if (code == Code::kRevoked || (isHost && code != Code::kOutOfMemory)) return memory.status();
+    isShort |= isHost;
+    note(way.path, memory.status());
+  }
+  return Status(isShort ? Code::kOutOfMemory : Code::kNotSupported,
+                region.memory.kind.name() + " is not registered with " + domain_->device().name() +
+                    ": " + refused);
+}
+
+Result<RegistrationPaths::Made> RegistrationPaths::addFleeting(const RegionRecord& region,
+                                                               uint64_t address) const {
+  PEERLANE_RETURN_IF_ERROR(forFleeting_);
+  PEERLANE_ASSIGN(DeviceMemory memory, addBy(Path::kOnDemand, region, address));
+  return made(Path::kOnDemand, region, std::move(memory), {});
+}
+
+RegistrationPaths::Made RegistrationPaths::made(Path path, const RegionRecord& region,
+                                                DeviceMemory memory, std::string refused) const {
+  Made made{.memory = std::move(memory), .path = nameOf(path), .refused = std::move(refused)};
+  if (path != Path::kOnDemand) return made;
+  const std::string what =
+      "region " + std::to_string(region.allocation) + " is registered on demand (" +
+      (made.refused.empty() ? "the program may free it" : made.refused) + "), and peers get no key";
+  const bool isWritten = allows(region.access, Access::kRemoteWrite);
+  if (onDemand_.isByPages) {
+    made.unit = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    made.forPeers = Status(Code::kNotSupported, what + ": rxe loses the place in a page");
+  } else if (isWritten && !onDemand_.adds &&
+             domain_->device().limits().atomic_cap != IBV_ATOMIC_NONE) {
+    made.forPeers = Status(Code::kNotSupported, what + ": " + domain_->device().name() +
+                                                    " does not add to words of such memory");
+  }
+  return made;
+}
+
+// The provider may take it back at any time: then the registration ends (MemoryKeys).
+Result<DeviceMemory> RegistrationPaths::addBy(Path path, const RegionRecord& region,
+                                              uint64_t address) const {
+  const std::string name = domain_->device().name();
+  const ExportForm form = path == Path::kDmaBuf       ? ExportForm::kDmaBuf
+                          : path == Path::kPeerMemory ? ExportForm::kPeerAddress
+                                                      : ExportForm::kAddress;
+  const bool isOnDemand = path == Path::kOnDemand;
+  const Importer importer{.forms = {form},
+                          .kind = isOnDemand ? ImporterKind::kDynamic : ImporterKind::kRevocable,
+                          .name = name};
+  PEERLANE_ASSIGN(const ExportedRange range, region.exportFor(importer, 0, region.bytes));
+  const int rights = rightsOf(region) | (isOnDemand ? IBV_ACCESS_ON_DEMAND : 0);
+  if (form != ExportForm::kDmaBuf)
+    return domain_->add(range.address, region.bytes, rights, address);
+  if (!range.allowsIova(address))
+    return Status(Code::kNotSupported, "it begins at byte " + std::to_string(range.offset) +
+                                           " of a page of " + std::to_string(range.pageBytes) +
+                                           ", which no address for the device has");
+  return domain_->addDmaBuf(range.fd.get(), range.offset, region.bytes, rights, address);
+}
+
+}  // namespace peerlane

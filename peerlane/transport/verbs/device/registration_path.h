@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegistrationPaths: the ways by which a NIC may come to memory of each kind, by probe and by
+// PEERLANE_IB_REGISTER: memory of the host as pinned pages of this process or on demand, device
+// memory as a dma-buf that its provider exports, or by its address for a kernel with a peer-memory
+// module. The registration itself decides; each way that was refused has its reason. Immutable once
+// made.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/config.h"
+#include "peerlane/memory/region_table.h"
+#include "peerlane/os/verbs/registration_probe.h"
+#include "peerlane/transport/verbs/device/protection_domain.h"
+
+namespace peerlane {
+
+class RegistrationPaths {
+ public:
+  // Of the settings it takes `ibRegister` and `ibCacheBytes`.
+  RegistrationPaths(std::shared_ptr<const ProtectionDomain> domain, const Config& config);
+
+  // One registration, and the way that was taken.
+  struct Made {
+    DeviceMemory memory;
+    std::string path;     // "pages", "on demand", "dma-buf", "peer memory"
+    std::string refused;  // "; "-separated, of ways that would be better; empty: none
+    // Requests begin at multiples of it and have whole ones; a power of two. At most one packet.
+    uint64_t unit = 1;
+    // Peers may get its key. Errors: kNotSupported (requests of peers would go wrong there).
+    Status forPeers{};
+  };
+  // All of the region, with the rights that it grants. `address`: of its first byte for the device.
+  // On demand only where pages cannot be locked, or are not wanted. Errors: kOutOfMemory naming the
+  // limit of locked memory, kNotSupported with the reason of each way, kRevoked.
+  Result<Made> add(const RegionRecord& region, uint64_t address) const;
+  // The same of host memory that the program may free without a word: on demand, because then the
+  // kernel tells the device. Errors: forFleeting(), kOutOfMemory, kRevoked.
+  Result<Made> addFleeting(const RegionRecord& region, uint64_t address) const;
+
+  // Device memory may be registered; the reason against it else.
+  const Status& forDevices() const { return forDevices_; }
+  // The same for memory of addFleeting(), and for host memory that is not granted to peers.
+  const Status& forFleeting() const { return forFleeting_; }
+  const Status& forUngranted() const { return forUngranted_; }
+  // For people: each way of each kind of memory, the best first, and why it is not tried.
+  std::vector<std::string> texts() const;
+
+ private:
+  enum class Path : uint8_t { kPages, kOnDemand, kDmaBuf, kPeerMemory };
+  struct Way {
+    Path path;
+    Status probed;  // not OK: it is not tried
+  };
+  static const char* nameOf(Path path);
+  void probeHost(IbRegister wanted);
+  void probeDevices(IbRegister wanted);
+  Result<DeviceMemory> addBy(Path path, const RegionRecord& region, uint64_t address) const;
+  Made made(Path path, const RegionRecord& region, DeviceMemory memory, std::string refused) const;
+
+  const std::shared_ptr<const ProtectionDomain> domain_;
+  verbs::OnDemandPaging onDemand_;
+  std::vector<Way> forHostWays_;  // the best first
+  std::vector<Way> forDevicesWays_;
+  Status forDevices_;
+  Status forFleeting_;
+  Status forUngranted_;
+};
+
+}  // namespace peerlane
