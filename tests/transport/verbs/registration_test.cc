@@ -127,7 +127,9 @@ TEST(VerbsRegistration, RxeGetsWholePagesOfThisSideOnDemand) {
   EXPECT_EQ(sides.moves(large, kPage, 4 * kMegabyte), 8u) << "whole pages: no slots";
   EXPECT_GT(sides.moves(large, kPage, 4 * kMegabyte + 8), 8u) << "not whole: through slots";
   EXPECT_EQ(sides.moves(large, kPage + 64, kPage), 2u);
-  expectRefusal(sides.grant(large), Code::kNotSupported, "rxe loses the place in a page");
+  const Status refused = sides.grant(large);
+  expectRefusal(refused, Code::kOutOfMemory, "rxe loses the place in a page; pages: ");
+  expectRefusal(refused, Code::kOutOfMemory, "ulimit -l");
   EXPECT_TRUE(sides.shows(
       "memory of the host: on demand, where pages cannot be locked; whole pages of this side only, "
       "because rxe loses the place in a page"));
@@ -165,8 +167,22 @@ TEST(VerbsRegistration, TheSettingForbidsTheOtherWay) {
   const auto large = pages.first.memory(kLarge);
   expectRefusal(pages.grant(large), Code::kOutOfMemory, "on demand: PEERLANE_IB_REGISTER is pages");
   Sides onDemand(HcaSettings{{"ODP", "rxe"}}, IbRegister::kOnDemand);
-  const auto small = onDemand.first.memory(kPage);
-  expectRefusal(onDemand.grant(small), Code::kNotSupported, "pages: PEERLANE_IB_REGISTER is odp");
+  const auto memory = onDemand.first.memory(kLarge);
+  EXPECT_EQ(onDemand.moves(memory, 0, kLarge), 2 * kLarge / kMegabyte);
+  EXPECT_GT(onDemand.moves(memory, 0, kLarge - 8), 2 * kLarge / kMegabyte) << "through slots";
+  EXPECT_TRUE(onDemand.shows(
+      "memory of the host: on demand, but as pages where peers are granted it; whole pages of this "
+      "side only, because rxe loses the place in a page"));
+  // Peers write anywhere, words too: as pages.
+  const RemoteMemory remote = onDemand.joint.attach(0, memory);
+  Poster peer(onDemand.joint, 1);
+  const auto other = onDemand.second.memory(kPage);
+  fillPattern(other.bytes, 4);
+  peer.put({{other.bytes.data(), &remote, 24, 1000}});
+  peer.store(remote, 2048, 41);
+  EXPECT_EQ(onDemand.joint.settle(peer), Code::kOk);
+  EXPECT_EQ(firstWrong(memory.bytes.subspan(24, 1000), 4), 1000u);
+  EXPECT_EQ(*reinterpret_cast<const uint64_t*>(memory.bytes.data() + 2048), 41u);
   Sides none({}, IbRegister::kOnDemand);
   const auto neither = none.first.memory(kPage);
   expectRefusal(none.grant(neither), Code::kNotSupported, "on demand: the device has none");
@@ -271,6 +287,8 @@ TEST_F(VerbsRegistrationCache, WithoutPagingItIsCopied) {
 TEST_F(VerbsRegistrationCache, NoCacheNoRegistration) {
   begin({{"ODP", "yes"}}, 0);
   EXPECT_FALSE(put(fleeting()).isByKey);
+  expectRefusal(first_->nic()->keys().paths().forFleeting(), Code::kNotSupported,
+                "PEERLANE_IB_CACHE is 0");
 }
 
 TEST_F(VerbsRegistrationCache, TheLeastRecentlyUsedOneLeavesFirst) {

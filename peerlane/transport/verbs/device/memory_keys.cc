@@ -48,17 +48,25 @@ class MemoryKeys::Registration final : public RegionExport {
 };
 
 Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
-  PEERLANE_ASSIGN(const Registered made, registered(region, /*isFleeting=*/false));
-  PEERLANE_RETURN_IF_ERROR(made->forPeers);
-  return made->key;
+  PEERLANE_ASSIGN(const Registered made, registered(region, Use::kAny));
+  if (made->forPeers.isOk()) return made->key;
+  const auto pages = registered(region, Use::kPeers);
+  if (pages.isOk()) return (*pages)->key;
+  return Status(pages.status().code(), std::string(made->forPeers.message()) +
+                                           "; pages: " + std::string(pages.status().message()));
 }
 
-Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region, bool isFleeting) {
+Result<RegistrationPaths::Made> MemoryKeys::addTo(const RegionRecord& region, uint64_t address,
+                                                  Use use) {
+  if (use == Use::kFleeting) return paths_.addFleeting(region, address);
+  return use == Use::kPeers ? paths_.addPages(region, address) : paths_.add(region, address);
+}
+
+Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region, Use use) {
   const auto make = [&]() -> Result<RegionExports::Made> {
     // The same place in a large page, so that the device may use such pages.
     const uint64_t address = reinterpret_cast<uintptr_t>(region.base) % kGigabyte;
-    PEERLANE_ASSIGN(RegistrationPaths::Made registered,
-                    isFleeting ? paths_.addFleeting(region, address) : paths_.add(region, address));
+    PEERLANE_ASSIGN(RegistrationPaths::Made registered, addTo(region, address, use));
     PEERLANE_LOG_DEBUG("region {} ({} bytes) is registered with {} by {}{}{}", region.allocation,
                        region.bytes, domain_->device().name(), registered.path,
                        registered.refused.empty() ? "" : "; refused: ", registered.refused);
@@ -70,10 +78,12 @@ Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region
                   .isHost = region.memory.device.kind == DeviceKind::kHost,
                   .unit = registered.unit};
     auto made = std::make_shared<Registration>(shared_from_this(), std::move(registered), key);
-    add(key, region, isFleeting);
+    add(key, region, use == Use::kFleeting);
     return RegionExports::Made(std::move(made));
   };
-  PEERLANE_ASSIGN(const RegionExports::Made made, region.exports.of(this, make));
+  // A region may have two: one for this side, and one for peers.
+  const void* const domain = use == Use::kPeers ? static_cast<const void*>(&paths_) : this;
+  PEERLANE_ASSIGN(const RegionExports::Made made, region.exports.of(domain, make));
   return std::static_pointer_cast<const Registration>(made);
 }
 
@@ -85,7 +95,7 @@ Result<MemoryKeys::Key> MemoryKeys::find(const std::byte* at, uint64_t bytes) {
   const bool isHost = region->memory.device.kind == DeviceKind::kHost;
   if (isHost && !paths_.forUngranted().isOk()) return unavailable(paths_.forUngranted());
   const bool isFleeting = isHost && region->isCached.load(std::memory_order_relaxed);
-  const auto made = isFleeting ? findFleeting(*region) : registered(*region, false);
+  const auto made = isFleeting ? findFleeting(*region) : registered(*region, Use::kAny);
   if (!made.isOk()) return isHost ? unavailable(made.status()) : made.status();
   Key key = (*made)->key;
   key.isOverlapped = region->isOverlapped.load(std::memory_order_relaxed);
@@ -145,7 +155,7 @@ Result<MemoryKeys::Registered> MemoryKeys::findFleeting(const RegionRecord& regi
     for (auto at = from; at != to; ++at) isKnown |= at->second.region == &region;
   }
   if (!isKnown) PEERLANE_RETURN_IF_ERROR(makeRoom(region.bytes));
-  return registered(region, /*isFleeting=*/true);
+  return registered(region, Use::kFleeting);
 }
 
 // The least recently used ones go, but for those in use.
@@ -203,7 +213,10 @@ void MemoryKeys::end() {
     for (const auto& [base, known] : keys_)
       if (Region region = known.held.lock()) regions.push_back(std::move(region));
   }
-  for (const Region& region : regions) region->exports.drop(this);
+  for (const Region& region : regions) {
+    region->exports.drop(this);
+    region->exports.drop(&paths_);
+  }
 }
 
 }  // namespace peerlane

@@ -83,6 +83,7 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
 
  private:
   class Registration;
+  enum class Use : uint8_t { kAny, kFleeting, kPeers };
   using Registered = std::shared_ptr<const Registration>;
   using Region = std::shared_ptr<const RegionRecord>;
   struct Known {
@@ -94,7 +95,8 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   };
   using Keys = std::multimap<const std::byte*, Known>;
 
-  Result<Registered> registered(const RegionRecord& region, bool isFleeting);
+  Result<Registered> registered(const RegionRecord& region, Use use);
+  Result<RegistrationPaths::Made> addTo(const RegionRecord& region, uint64_t address, Use use);
   Result<Registered> findFleeting(const RegionRecord& region);
   Status makeRoom(uint64_t bytes) PEERLANE_REQUIRES(roomMutex_);
   bool evict(const Region& region) PEERLANE_REQUIRES(roomMutex_);

@@ -91,13 +91,13 @@ std::vector<std::string> RegistrationPaths::texts() const {
     all.push_back(std::string("memory of ") + memory + ": " + nameOf(way.path) +
                   (way.probed.isOk() ? good : ", refused: " + std::string(way.probed.message())));
   };
-  const char* const ofOnDemand =
-      onDemand_.isByPages
-          ? ", where pages cannot be locked; whole pages of this side only, because "
-            "rxe loses the place in a page"
-          : ", where pages cannot be locked";
+  const bool isOnlyWay = !forHostWays_.front().probed.isOk();
+  std::string ofOnDemand = isOnlyWay ? "" : ", where pages cannot be locked";
+  if (onDemand_.isByPages && isOnlyWay) ofOnDemand += ", but as pages where peers are granted it";
+  if (onDemand_.isByPages)
+    ofOnDemand += "; whole pages of this side only, because rxe loses the place in a page";
   for (const Way& way : forHostWays_)
-    add("the host", way, way.path == Path::kOnDemand ? ofOnDemand : "");
+    add("the host", way, way.path == Path::kOnDemand ? ofOnDemand.c_str() : "");
   all.push_back("memory that the program may free without a word: " +
                 (forFleeting_.isOk() ? std::string("on demand")
                                      : "copied through slots; on demand, refused: " +
@@ -144,13 +144,20 @@ Result<RegistrationPaths::Made> RegistrationPaths::addFleeting(const RegionRecor
   return made(Path::kOnDemand, region, std::move(memory), {});
 }
 
+Result<RegistrationPaths::Made> RegistrationPaths::addPages(const RegionRecord& region,
+                                                            uint64_t address) const {
+  PEERLANE_ASSIGN(DeviceMemory memory, addBy(Path::kPages, region, address));
+  return made(Path::kPages, region, std::move(memory), {});
+}
+
 RegistrationPaths::Made RegistrationPaths::made(Path path, const RegionRecord& region,
                                                 DeviceMemory memory, std::string refused) const {
   Made made{.memory = std::move(memory), .path = nameOf(path), .refused = std::move(refused)};
   if (path != Path::kOnDemand) return made;
-  const std::string what =
-      "region " + std::to_string(region.allocation) + " is registered on demand (" +
-      (made.refused.empty() ? "the program may free it" : made.refused) + "), and peers get no key";
+  const std::string what = "region " + std::to_string(region.allocation) +
+                           " is registered on demand (" +
+                           (made.refused.empty() ? "the program may free it" : made.refused) +
+                           "), which is nothing for peers";
   const bool isWritten = allows(region.access, Access::kRemoteWrite);
   if (onDemand_.isByPages) {
     made.unit = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));

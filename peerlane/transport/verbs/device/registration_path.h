@@ -31,7 +31,7 @@ class RegistrationPaths {
     std::string refused;  // "; "-separated, of ways that would be better; empty: none
     // Requests begin at multiples of it and have whole ones; a power of two. At most one packet.
     uint64_t unit = 1;
-    // Peers may get its key. Errors: kNotSupported (requests of peers would go wrong there).
+    // Peers may get its key. Errors: kNotSupported (their requests would go wrong; addPages()).
     Status forPeers{};
   };
   // All of the region, with the rights that it grants. `address`: of its first byte for the device.
@@ -41,6 +41,9 @@ class RegistrationPaths {
   // The same of host memory that the program may free without a word: on demand, because then the
   // kernel tells the device. Errors: forFleeting(), kOutOfMemory, kRevoked.
   Result<Made> addFleeting(const RegionRecord& region, uint64_t address) const;
+  // As pages, whatever the setting: for peers, where add() made nothing that they may use. Errors:
+  // kOutOfMemory naming the limit, kSystem, kRevoked.
+  Result<Made> addPages(const RegionRecord& region, uint64_t address) const;
 
   // Device memory may be registered; the reason against it else.
   const Status& forDevices() const { return forDevices_; }
