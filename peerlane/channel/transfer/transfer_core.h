@@ -68,7 +68,7 @@ class TransferCore final : public Operation, public Task {
   void claimNumber();
   void countPending();
   Status endStatus() const;
-  // What carries a notification that begins now.
+  // The link for a notification that begins now.
   const Link& wordsLink() const { return peer_->links().of(peer_->slabs().peersMemory()); }
   std::string untakenInWords() const;
   std::string nameInWords() const;
