@@ -21,7 +21,7 @@ FOLDER = "/run/guest"
 DEVICE = "rxe0"
 ROUNDS = {65536: 512, 1 << 20: 64}
 UNDER_WAY = 64
-LATENCY_BYTES, LATENCY_ROUNDS = 8, 500
+LATENCY_BYTES, LATENCY_ROUNDS, LATENCY_SAMPLES = 8, 500, 30
 
 
 def perftest(tool, *words):
@@ -59,7 +59,7 @@ def turn(program):
         row = ours(program, "post", "-b", str(size), "-e", str(size), "-n", str(rounds // UNDER_WAY), "-w", "1")
         figures[str(size)] = gigabits / 8, row["gbps"]
     typical = perftest("ib_write_lat", "-s", str(LATENCY_BYTES), "-n", str(LATENCY_ROUNDS))[4]
-    row = ours(program, "pingpong", "-b", str(LATENCY_BYTES), "-e", str(LATENCY_BYTES), "-n", str(LATENCY_ROUNDS), "--poll")
+    row = ours(program, "pingpong", "-b", str(LATENCY_BYTES), "-e", str(LATENCY_BYTES), "-n", str(LATENCY_SAMPLES))
     figures[str(LATENCY_BYTES)] = typical, row["p50_us"]
     return figures
 
