@@ -103,6 +103,7 @@ TEST_P(VerbsMemory, ArrivesBothWays) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, VerbsMemory,
                          ::testing::Values(Way{Memory::kVmm, Memory::kVmm, true, true},
+                                           Way{Memory::kPool, Memory::kPool, true, true},
                                            Way{Memory::kVmm, Memory::kHeap, true, true},
                                            Way{Memory::kHeap, Memory::kMalloc, true, true},
                                            Way{Memory::kMalloc, Memory::kMalloc, true, true},
