@@ -9,7 +9,6 @@ shows that the fault has happened.
 
 import os
 import re
-import subprocess
 import sys
 import time
 
@@ -18,6 +17,7 @@ from devices import run, wait_until
 from faults import DEVICES, NETEM, netem_numbers
 from verbs_tools import Side
 
+ENDS = ("va", "vb")
 ADDRESS = "127.0.0.1:23400"
 SECONDS = 120
 BYTES = 300000
@@ -74,17 +74,19 @@ class Traffic:
         return said
 
 
+def harm(end, *words):
+    """Changes what netem, which is there already, does to what this end sends."""
+    run("tc", "qdisc", "change", "dev", end, "root", "netem", *words)
+
+
 def under_netem(name):
     words, happened = NETEM[name]
     traffic = Traffic("ROUNDS=40", f"BYTES={BYTES}")
     traffic.wait_for_round(1)
-    run("tc", "qdisc", "add", "dev", "va", "root", "netem", *words.split())
-    try:
-        before = counters.read(DEVICES)
-        traffic.expect_success()
-        growth, netem = counters.grown(before, counters.read(DEVICES)), netem_numbers()
-    finally:
-        run("tc", "qdisc", "del", "dev", "va", "root")
+    harm("va", *words.split())
+    before = counters.read(DEVICES)
+    traffic.expect_success()
+    growth, netem = counters.grown(before, counters.read(DEVICES)), netem_numbers()
     print(f"netem {words}: {netem['packets']} packets, {netem['drops']} dropped; counters: "
           + ", ".join(f"{key} {value}" for key, value in sorted(growth.items()) if value))
     if not happened(growth, netem):
@@ -92,17 +94,16 @@ def under_netem(name):
 
 
 class Cut:
-    """Nothing passes in either direction, and no carrier is lost, as when a switch fails. The queueing of netem stays
-    afterwards, and lets all pass: a packet that meets the change of it is an error for the devices, which end their pair."""
+    """Nothing passes in either direction, and no carrier is lost, as when a switch fails."""
 
     def __enter__(self):
-        for end in ("va", "vb"):
-            run("tc", "qdisc", "replace", "dev", end, "root", "netem", "loss", "100%")
+        for end in ENDS:
+            harm(end, "loss", "100%")
         return self
 
     def __exit__(self, *_):
-        for end in ("va", "vb"):
-            run("tc", "qdisc", "change", "dev", end, "root", "netem", "loss", "0%")
+        for end in ENDS:
+            harm(end, "loss", "0%")
 
 
 class PortDown:
@@ -167,15 +168,23 @@ FAULTS = {
 }
 
 
-def remove_netem():
-    """Of an earlier fault; there may be none."""
-    for end in ("va", "vb"):
-        subprocess.run(["tc", "qdisc", "del", "dev", end, "root"], capture_output=True, check=False)
+class Netem:
+    """On both ends before anything talks, and until all is over: a packet that meets the change of a queueing discipline
+    is an error for the devices, which end their pair."""
+
+    def __enter__(self):
+        for end in ENDS:
+            run("tc", "qdisc", "add", "dev", end, "root", "netem", "loss", "0%")
+        return self
+
+    def __exit__(self, *_):
+        for end in ENDS:
+            run("tc", "qdisc", "del", "dev", end, "root")
 
 
 if __name__ == "__main__":
     try:
-        remove_netem()
-        FAULTS[sys.argv[1]]()
+        with Netem():
+            FAULTS[sys.argv[1]]()
     except (RuntimeError, OSError) as problem:
         sys.exit(f"link_faults.py: {problem}")
