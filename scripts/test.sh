@@ -191,7 +191,7 @@ stage_asan-nixl() {
     ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1 GCOV_PREFIX="$root/build-asan"
     GCOV_ERROR_FILE="$root/build-asan/counts_lost.txt")
   [ ! -e "$gpus" ] || under+=(SOFTWARE_GPUS=2 NIXL_TEST_CUDA="$gpus")
-  nixl_tests build-asan test_gpu test_memory test_notifications test_transfers test_traps.Settings
+  nixl_tests build-asan test_gpu test_memory test_notifications test_transfers test_traps.Settings test_verbs
 }
 # Objects come out of the compiler cache, so the programs write counts under the path of the clone that compiled
 # (/counts/#some#clone#build-asan#peerlane#...): each goes beside the notes of its object, where gcovr looks.

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <ostream>
@@ -41,14 +42,20 @@ inline constexpr RouteCase kMapped{"mapped", "shm", ShmEngine::kMapped, true, "m
 inline constexpr RouteCase kCma{"cma", "shm", ShmEngine::kCma, false, "cma"};
 inline constexpr RouteCase kRing{"ring", "shm", ShmEngine::kRing, false, "ring"};
 inline constexpr RouteCase kTcp{"tcp", "tcp", ShmEngine::kAuto, false, "socket"};
+inline constexpr RouteCase kVerbs{"verbs", "verbs", ShmEngine::kAuto, false, "nic"};
 inline auto everyRoute() {
   return testing::Values(kSelf, kMapped, kCma, kRing, kTcp);
+}
+// For programs whose environment names a libibverbs that has a device.
+inline auto everyRouteAndVerbs() {
+  return testing::Values(kSelf, kMapped, kCma, kRing, kTcp, kVerbs);
 }
 
 inline Config configFor(const RouteCase& route) {
   Config config;
   config.links = {route.link};
   config.shmEngine = route.shmEngine;
+  if (const char* library = std::getenv("PEERLANE_IBV_SO")) config.ibvLibrary = library;
   return config;
 }
 

@@ -27,9 +27,16 @@ NotificationInbox::NotificationInbox(PeerCore& peer)
   static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
   static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
   buffer_.resize(kNotifyHeaderBytes + kNotifyMaxMessageBytes);
-  const RemoteMemory& memory = peer.slabs().peersMemory();
+  const MutexLock lock(mutex_);
+  prepare();
+}
+
+// For the link that carries words now.
+void NotificationInbox::prepare() {
+  const RemoteMemory& memory = peer_.slabs().peersMemory();
+  bound_ = &memory;
   Binding binding;
-  binding.targets.push_back({.address = peer.slab() + slab::kInboxOffset,
+  binding.targets.push_back({.address = peer_.slab() + slab::kInboxOffset,
                              .bytes = uint64_t{slab::kNotifySlots} * slab::kInboxStrideBytes});
   binding.targets.push_back({});
   binding.targets.push_back(
@@ -37,8 +44,9 @@ NotificationInbox::NotificationInbox(PeerCore& peer)
        .bytes = uint64_t{slab::kNotifySlots} * slab::kWordStrideBytes,
        .remote = &memory,
        .remoteOffset = slab::kCreditsOffset,
-       .waker = memory.mapped != nullptr ? &peer.link().traits().waker : nullptr});
-  if (memory.mapped == nullptr) binding.mailbox = peer.mailboxes().borrow();
+       .waker = memory.mapped != nullptr ? &peer_.links().of(memory).traits().waker : nullptr});
+  if (memory.mapped == nullptr && mailbox_ == nullptr) mailbox_ = peer_.mailboxes().borrow();
+  if (memory.mapped == nullptr) binding.mailbox = mailbox_;
   const NotifyShape shape{slab::kNotifySlots, slab::kInboxStrideBytes, kNotifyMaxMessageBytes};
   broken_ = program_.prepare(notifyReceiver(shape), std::move(binding));
   PEERLANE_CHECK(broken_.isOk());
@@ -47,7 +55,7 @@ NotificationInbox::NotificationInbox(PeerCore& peer)
 // The slot is complete: its header says how much to take.
 Status NotificationInbox::bind(TargetId /*target*/, BoundTarget& out) {
   const std::byte* header = peer_.slab() + slab::kInboxOffset +
-                            cursor_ % slab::kNotifySlots * slab::kInboxStrideBytes +
+                            credited_ % slab::kNotifySlots * slab::kInboxStrideBytes +
                             kNotifyHeaderOffset;
   uint32_t fields[2];
   std::memcpy(fields, header, sizeof(fields));
@@ -106,6 +114,7 @@ bool NotificationInbox::takeRest() {
     const std::byte* slot =
         peer_.slab() + slab::kInboxOffset + cursor_ % slab::kNotifySlots * slab::kInboxStrideBytes;
     if (loadWord(slot, Width::k64) != cursor_ + 1) break;
+    credited_ = cursor_;
     BoundTarget target;
     (void)bind(kNotifyReceiverMessage, target);
     std::memcpy(target.address, slot + kNotifyHeaderOffset, target.bytes);
@@ -121,13 +130,16 @@ bool NotificationInbox::takeLocked() {
   const uint64_t before = cursor_;
   while (waiting_.size() < kMaxWaiting) {
     if (!running_) {
-      run_.start(program_, {&cursor_, 1}, {}, this);
+      if (bound_ != &peer_.slabs().peersMemory()) prepare();
+      run_.start(program_, {&credited_, 1}, {}, this);
       running_ = true;
-      delivered_ = false;
+      // Only the credit is given again where it went over a link that failed.
+      delivered_ = credited_ != cursor_;
     }
     if (advanceRun(UINT64_MAX) != cpu::Step::kEnded) break;
     running_ = false;
-    if (!delivered_) break;
+    if (!delivered_ || run_.code() != Code::kOk) break;
+    credited_ = cursor_;
   }
   slabGate.leave();
   return cursor_ != before;

@@ -36,6 +36,7 @@ class NotificationInbox final : public Task, private LateBinder {
   Status bind(TargetId target, BoundTarget& out) override PEERLANE_REQUIRES(mutex_);
   bool takeLocked() PEERLANE_REQUIRES(mutex_);
   bool takeRest() PEERLANE_REQUIRES(mutex_);
+  void prepare() PEERLANE_REQUIRES(mutex_);
   bool peerGone() const;
   cpu::Step advanceRun(uint64_t budgetBytes) PEERLANE_REQUIRES(mutex_);
   void deliver() PEERLANE_REQUIRES(mutex_);
@@ -44,6 +45,8 @@ class NotificationInbox final : public Task, private LateBinder {
   PeerCore& peer_;                 // owns this object
   SlabPair::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
   mutable Mutex mutex_;
+  const RemoteMemory* bound_ PEERLANE_GUARDED_BY(mutex_) = nullptr;  // where credits go
+  Mailbox* mailbox_ PEERLANE_GUARDED_BY(mutex_) = nullptr;           // kept; null while unused
   cpu::CpuProgram program_ PEERLANE_GUARDED_BY(mutex_);
   cpu::CpuRun run_ PEERLANE_GUARDED_BY(mutex_);
   Status broken_ PEERLANE_GUARDED_BY(mutex_);
@@ -51,7 +54,8 @@ class NotificationInbox final : public Task, private LateBinder {
   bool delivered_ PEERLANE_GUARDED_BY(mutex_) = false;  // the message of run_
   bool void_ PEERLANE_GUARDED_BY(mutex_) = false;
   uint64_t messageBytes_ PEERLANE_GUARDED_BY(mutex_) = 0;
-  uint64_t cursor_ PEERLANE_GUARDED_BY(mutex_) = 0;
+  uint64_t cursor_ PEERLANE_GUARDED_BY(mutex_) = 0;    // messages delivered
+  uint64_t credited_ PEERLANE_GUARDED_BY(mutex_) = 0;  // of those; the number of run_
   Notification current_ PEERLANE_GUARDED_BY(mutex_);
   std::vector<std::byte> buffer_ PEERLANE_GUARDED_BY(mutex_);
   std::deque<Notification> waiting_ PEERLANE_GUARDED_BY(mutex_);

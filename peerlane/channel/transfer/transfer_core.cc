@@ -136,6 +136,8 @@ bool TransferCore::advance(uint64_t budgetBytes) {
       end(endStatus());
       return true;
     }
+    // The session does not know yet that its link has failed: the next one carries it.
+    if (isFiller_ && !wordsLink().health().isOk()) return false;
     if (!blocks_.imported(*peer_)) {
       Status failed = blocks_.importFailure();
       if (failed.isOk()) return false;
@@ -171,6 +173,7 @@ Status TransferCore::prepare() {
     if (!slabEntered_)
       return closed(Status(Code::kClosed, "the connection to the peer is being closed"));
   }
+  words_ = &wordsLink();
   Program program;
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
@@ -215,9 +218,10 @@ void TransferCore::end(const Status& status) {
         ->bytes(blocks_.link(*peer_), blocks_.engine(),
                 blocks_.direction() == Direction::kPut ? "put" : "get")
         .add(blocks_.bytes());
-  // A number is published by its program's last op: a run that failed did not come to it.
-  // A filler that fails has no successor: its link has failed, though the session may not know yet.
-  if (!status.isOk() && notifyNumber_ && !isFiller_ && !peer_->over())
+  // A number is published by its program's last op: a run that failed did not come to it. Where the
+  // link of a filler failed, another one waits for the next link.
+  const bool canFollow = !isFiller_ || (words_ != nullptr && !words_->health().isOk());
+  if (!status.isOk() && notifyNumber_ && canFollow && !peer_->over())
     beginVoid(peer_, *notifyNumber_);
   if (counted_ && notify_.hasMessage) NotifyNumbers::of(*peer_)->waitsNoMore();
   if (counted_) peer_->pendingOperations().fetch_sub(1, std::memory_order_release);

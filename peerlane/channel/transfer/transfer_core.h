@@ -68,6 +68,8 @@ class TransferCore final : public Operation, public Task {
   void claimNumber();
   void countPending();
   Status endStatus() const;
+  // The link for a notification that begins now.
+  const Link& wordsLink() const { return peer_->links().of(peer_->slabs().peersMemory()); }
   std::string untakenInWords() const;
   std::string nameInWords() const;
   std::string stageInWords() const;
@@ -84,6 +86,7 @@ class TransferCore final : public Operation, public Task {
   bool isFiller_ = false;        // publishes a slot that was given up
   bool counted_ = false;         // among the peer's pending operations
   bool isOnHostStream_ = false;  // constant once posted: whose thread advances it, without turns
+  const Link* words_ = nullptr;  // what carries the notification; null: not begun
   Mailbox* mailbox_ = nullptr;
   cpu::CpuProgram program_;
   cpu::CpuRun run_;

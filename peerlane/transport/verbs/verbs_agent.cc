@@ -136,7 +136,7 @@ bool VerbsAgent::isBroken() const {
 
 bool VerbsAgent::isUnderWay() const {
   const TurnHolder turn(right_);
-  return state_ == State::kRunning && !works_.lanes().isIdle();
+  return state_ == State::kRunning && !works_.isIdle();
 }
 
 // The caller settles.

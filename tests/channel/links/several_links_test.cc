@@ -181,6 +181,34 @@ TEST_F(SeveralLinks, WordsGoOverTheNextOne) {
   EXPECT_TRUE(to.isAsExpected());
 }
 
+// The number of a message that was lost with its link is skipped by the one that comes over the
+// next: the transfer hears of the end before the session does, when only the lost link is there to
+// say so.
+TEST_F(SeveralLinks, MessagesGoOnAfterOneThatWasLost) {
+  FakeLinkOptions options;
+  options.carriesWords = true;
+  join(options);
+  const auto say = [&](const char* text) {
+    Notify what;
+    what.message = std::as_bytes(std::span(text, std::strlen(text)));
+    return MUST(notify(pair().toB, what));
+  };
+  ASSERT_OK(say("first").wait(kSoon));
+  EXPECT_EQ(MUST(waitNotification(pair().toA, kSoon)).message.size(), 5u);
+  wire().hold(0);
+  wire().hold(1);
+  const Transfer lost = say("second, lost");
+  loseFake();
+  EXPECT_EQ(lost.wait(kSoon).code(), Code::kPeerLost);
+  // More than there are slots: room is given back over the next link.
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_OK(say("third").wait(kSoon)) << i;
+    const Result<Notification> next = waitNotification(pair().toA, kSoon);
+    ASSERT_OK(next.status()) << i;
+    EXPECT_EQ(next->message.size(), 5u);
+  }
+}
+
 // A plan was prepared for the link that failed, and says so.
 TEST_F(SeveralLinks, APlanOverALostLinkIsToBeMadeAnew) {
   join(agentFor({MemoryKind::kShared}));

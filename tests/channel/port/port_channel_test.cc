@@ -10,7 +10,7 @@ namespace {
 constexpr port::ThisThread kThread;
 constexpr uint64_t kKi = 1024, kMi = 1024 * kKi;
 
-INSTANTIATE_TEST_SUITE_P(Routes, PortRouteTest, everyRoute(), routeName);
+INSTANTIATE_TEST_SUITE_P(Routes, PortRouteTest, everyRouteAndVerbs(), routeName);
 
 // D3 D5: words go there and back, each with the number of its round; with wait and with poll; by
 // whoever is chosen (all of the rounds, with waits), and by the proxy (a tenth of them).

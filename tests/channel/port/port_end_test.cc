@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 constexpr port::ThisThread kThread;
 
 class PortEndTest : public PortRouteTest {};
-INSTANTIATE_TEST_SUITE_P(Routes, PortEndTest, everyRoute(), routeName);
+INSTANTIATE_TEST_SUITE_P(Routes, PortEndTest, everyRouteAndVerbs(), routeName);
 
 // Threads that wait without a bound, with one, and by the host, until `end` lets them go.
 template <typename End>

@@ -53,7 +53,7 @@ class PortRefusalTest : public PortRouteTest {
   uint32_t tag_ = 100;
 };
 
-INSTANTIATE_TEST_SUITE_P(Routes, PortRefusalTest, everyRoute(), routeName);
+INSTANTIATE_TEST_SUITE_P(Routes, PortRefusalTest, everyRouteAndVerbs(), routeName);
 
 TEST_P(PortRefusalTest, OutOfRange) {
   const std::string remote = "memory " + std::to_string(a().remote);

@@ -84,13 +84,16 @@ int Regions::addDmabuf(Domain& domain, uint64_t offset, size_t length, uint64_t 
   struct stat file = {};
   if (fd < 0 || fstat(fd, &file) != 0) return EBADF;
   if (const int refused = check(length, access)) return refused;
-  if (!S_ISREG(file.st_mode) || offset > static_cast<uint64_t>(file.st_size) ||
-      length > static_cast<uint64_t>(file.st_size) - offset || offset % kPage != address % kPage)
-    return EINVAL;
+  if (!S_ISREG(file.st_mode)) return EINVAL;
+  // A GPU in software gives a file whose position is where its buffer begins.
+  const off_t begin = lseek(fd, 0, SEEK_CUR);
+  if (begin < 0 || begin > file.st_size) return EINVAL;
+  const auto size = static_cast<uint64_t>(file.st_size - begin);
+  if (offset > size || length > size - offset || offset % kPage != address % kPage) return EINVAL;
   const uint64_t before = offset % kPage;
   const int protection = PROT_READ | (isWritable(access) ? PROT_WRITE : 0);
   void* mapped = mmap(nullptr, before + length, protection, MAP_SHARED, fd,
-                      static_cast<off_t>(offset - before));
+                      begin + static_cast<off_t>(offset - before));
   if (mapped == MAP_FAILED) return errno;
   auto* region = new Region;
   region->domain = &domain;

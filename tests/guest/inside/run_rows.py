@@ -18,7 +18,7 @@ import report
 from rows import ROWS, read_rows
 
 FOLDER = "/run/guest"
-SECONDS = {"short": 200, "long": 900, "pair": 250}
+SECONDS = {"short": 200, "long": 900, "pair": 450}
 
 
 def make_devices(names):

@@ -20,6 +20,7 @@ def main():
     os.environ["PYTHONPATH"] = os.path.abspath(wheel)
     os.environ["NIXL_PLUGIN_DIR"] = os.path.join(os.path.abspath(build), "lib/nixl")
     os.environ["NIXL_TEST_PROGRAM"] = os.path.join(os.path.abspath(build), "bin/peerlane")
+    os.environ["NIXL_TEST_VERBS"] = os.path.join(os.path.abspath(build), "software_hca/libibverbs.so.1")
     # Tests provoke errors; NIXL's own words about them are of no use.
     os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
     sys.path[:0] = [os.environ["NIXL_WHEEL"], HERE]

@@ -70,6 +70,26 @@ TEST(BenchOptions, TcpHasNoEngineToChoose) {
   EXPECT_NE(refusal(options).find("--engine is \"ring\""), std::string::npos);
 }
 
+TEST(BenchOptions, BetweenGpusALinkOfHostsIsForPutsAndGets) {
+  for (const char* link : {"tcp", "verbs"}) {
+    BenchOptions options = of("get");
+    options.device = "cuda";
+    options.link = link;
+    EXPECT_TRUE(completeForGpus(options).isOk());
+    options = of("sendrecv");
+    options.device = "cuda";
+    options.link = link;
+    const Status refused = completeForGpus(options);
+    EXPECT_NE(refused.message().find("--link " + std::string(link)), std::string_view::npos)
+        << refused.toString();
+  }
+  BenchOptions options = of("put");
+  options.device = "cuda";
+  options.link = "shm";
+  EXPECT_NE(completeForGpus(options).message().find("accepted are auto, tcp, verbs"),
+            std::string_view::npos);
+}
+
 TEST(BenchOptions, TheSweepIncludesBothEndsWhereTheFactorHitsThem) {
   BenchOptions options = of("put");
   options.beginBytes = 8;

@@ -131,11 +131,12 @@ Status runGpuBench(const BenchOptions& given, std::ostream& out) {
   BenchOptions options = given;
   PEERLANE_RETURN_IF_ERROR(completeForGpus(options));
   PEERLANE_ASSIGN(const std::vector<int> gpus, gpusOf(options));
+  const std::string link = options.isOverNetwork() ? options.link : "";
   GpuReport report(out);
   Status status;
   {
-    PEERLANE_ASSIGN(auto pair, GpuPair::create(gpus, options.memory == "cudamalloc",
-                                               options.isOverNetwork(), regionBytesFor(options)));
+    PEERLANE_ASSIGN(auto pair, GpuPair::create(gpus, options.memory == "cudamalloc", link,
+                                               regionBytesFor(options)));
     report.begin(headOf(*pair));
     Status recorded;
     if (isWholeTable(options) && options.tuneFile.empty())

@@ -29,7 +29,7 @@ Result<std::vector<int>> chooseGpus(const std::vector<int>& wanted) {
 }
 
 Result<std::unique_ptr<GpuPair>> GpuPair::create(const std::vector<int>& gpus, bool byCudaMalloc,
-                                                 bool overTcp, uint64_t regionBytes) {
+                                                 const std::string& link, uint64_t regionBytes) {
   std::unique_ptr<GpuPair> pair(new GpuPair());
   PEERLANE_RETURN_IF_ERROR(pair->spawn());
   // Only now is CUDA touched.
@@ -37,10 +37,10 @@ Result<std::unique_ptr<GpuPair>> GpuPair::create(const std::vector<int>& gpus, b
   constexpr uint64_t kGranule = 2 << 20;
   pair->setup_ = {.isParent = true,
                   .byCudaMalloc = byCudaMalloc,
-                  .overTcp = overTcp,
                   .gpu = chosen[0],
                   .otherGpu = chosen[1],
                   .regionBytes = (regionBytes + kGranule - 1) / kGranule * kGranule};
+  link.copy(pair->setup_.link.data(), pair->setup_.link.size() - 1);
   PEERLANE_RETURN_IF_ERROR(pair->meet());
   return pair;
 }

@@ -29,9 +29,10 @@ Result<std::vector<int>> chooseGpus(const std::vector<int>& wanted);
 class GpuPair {
  public:
   // `gpus`: those of the parent and the child, as `--device` says it; see chooseGpus.
-  // `overTcp`: no other link between the two, so the bytes are staged.
+  // `link`: no other between the two; empty: all. Over tcp the bytes are staged, over verbs where
+  // the NIC does not reach the memory.
   static Result<std::unique_ptr<GpuPair>> create(const std::vector<int>& gpus, bool byCudaMalloc,
-                                                 bool overTcp, uint64_t regionBytes);
+                                                 const std::string& link, uint64_t regionBytes);
   ~GpuPair();
   GpuPair(const GpuPair&) = delete;
   GpuPair& operator=(const GpuPair&) = delete;

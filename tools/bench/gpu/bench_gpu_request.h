@@ -6,7 +6,6 @@
 // one thread.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -50,7 +49,7 @@ enum GpuBenchKind : uint32_t {
 struct GpuSetup {
   bool isParent = false;
   bool byCudaMalloc = false;
-  bool overTcp = false;  // no other link between the two
+  std::array<char, 16> link{};  // no other between the two; empty: all
   int32_t gpu = 0;
   int32_t otherGpu = 0;
   uint64_t regionBytes = 0;

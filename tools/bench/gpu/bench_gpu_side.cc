@@ -45,9 +45,9 @@ void GpuSide::letGoOfOther() {
 Status GpuSide::makeContext() {
   ContextOptions options;
   options.devices = {device()};
-  if (setup_.overTcp) {
+  if (setup_.link[0] != '\0') {
     PEERLANE_ASSIGN(options.config, Config::fromEnvironment());
-    options.config->links = {"tcp"};
+    options.config->links = {setup_.link.data()};
   }
   PEERLANE_ASSIGN(context_, Context::create(std::move(options)));
   return Status::ok();

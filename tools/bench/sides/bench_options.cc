@@ -175,15 +175,16 @@ Status completeForGpus(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(oneOf("--memory", options.memory, {"vmm", "cudamalloc"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--engine", options.engine, {"auto", "ce", "sm", "inline"}));
   PEERLANE_RETURN_IF_ERROR(oneOf("--protocol", options.protocol, {"auto", "get", "put"}));
-  PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "tcp"}));
+  PEERLANE_RETURN_IF_ERROR(oneOf("--link", options.link, {"auto", "tcp", "verbs"}));
   const bool isCopy = options.operation == "put" || options.operation == "get";
   if (options.isOverNetwork() && !isCopy)
-    return invalid("--link tcp with --device cuda is for put and get, not for " +
+    return invalid("--link " + options.link + " with --device cuda is for put and get, not for " +
                    (options.operation.empty() ? std::string("a table") : options.operation));
   if (options.isOverNetwork() && (options.ceiling || options.prepared || options.engine != "auto"))
     return invalid(
-        "--link tcp with --device cuda stages the bytes: --ceiling, --prepared and --engine are of "
-        "the link between GPUs, leave them out");
+        "--link " + options.link +
+        " with --device cuda is no link from GPU to GPU: --ceiling, --prepared and --engine are of "
+        "such a link, leave them out");
   if (options.suite || !options.tuneFile.empty() || options.operation.empty()) {
     if (!options.operation.empty())
       return invalid("--suite and --tune measure more than one operation: leave \"" +

@@ -33,6 +33,7 @@ class WorkPump {
            std::unique_ptr<QueuePair> first);
 
   PairLanes& lanes() { return lanes_; }
+  bool isIdle() const { return lanes_.isIdle(); }  // nothing is under way
   PeerNews& news() { return news_; }
 
   // Whether an entry may be posted while the one before it in its mailbox is under way.
