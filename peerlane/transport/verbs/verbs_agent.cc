@@ -186,7 +186,8 @@ void VerbsAgent::arrived(uint32_t number) {
 // One work is to blame for a refusal. All others wait until the pairs are made anew, or else end.
 void VerbsAgent::halt(const Status& why, AgentWork* guilty) {
   if (state_ == State::kOver) return;
-  if (!around_.pairFailed || remakes_ >= kMostRemakes) return end(why, guilty);
+  if (state_ != State::kBroken && (!around_.pairFailed || remakes_ >= kMostRemakes))
+    return end(why, guilty);
   if (guilty != nullptr && guilty->code.load(std::memory_order_relaxed) == Code::kOk)
     guilty->code.store(why.code(), std::memory_order_relaxed);
   if (state_ == State::kBroken) return;
@@ -231,11 +232,12 @@ std::optional<uint64_t> VerbsAgent::stopPairs() {
     const TurnHolder turn(right_);
     halt(Status(Code::kPeerLost, "the peer makes them anew"), nullptr);
     owesFailure_ = false;
-    if (state_ == State::kOver) return std::nullopt;
-    works_.lanes().stopAll();
-    numbers = works_.lanes().numbers();
+    if (state_ == State::kBroken) {
+      works_.lanes().stopAll();
+      numbers = works_.lanes().numbers();
+    }
   }
-  const bool isAll = around_.queues.takeRest(numbers.front());
+  const bool isAll = !numbers.empty() && around_.queues.takeRest(numbers.front());
   for (const uint32_t number : numbers) around_.queues.remove(number);
   const uint64_t taken = endPairs();
   (void)pumpAndTell();
