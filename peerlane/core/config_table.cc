@@ -392,7 +392,7 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        }},
       {"PEERLANE_IB_ADAPTIVE",
        {"NCCL_IB_ADAPTIVE_ROUTING"},
-       "word",
+       "choice",
        "auto",
        "auto, 0, 1",
        "1: switches may send the packets of one queue pair by several ways (adaptive routing), so "
