@@ -113,7 +113,7 @@ Status PairRounds::heedAnew(const PairWords& words) {
 void PairRounds::makeMore() {
   if (isMaking_ || hasMore_) return;
   hasMore_ = true;
-  more_.emplace();
+  more_ = std::make_unique<Making>();
   SharedQueues& queues = nic_->queues();
   for (uint32_t i = 1; i < mostPairs_; ++i) {
     auto pair = QueuePair::create(nic_->domain(), queues.completions(), queues.receives());

@@ -95,7 +95,7 @@ class PairRounds {
   bool isMaking_ = false;           // of this round: not ready on both sides
   std::unique_ptr<QueuePair> own_;  // said, and not joined yet
   std::optional<uint64_t> taken_;
-  std::optional<Making> more_;
+  std::unique_ptr<Making> more_;
   bool hasMore_ = false;  // of this round
 };
 

@@ -169,7 +169,9 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   if (isFirst) works_.endBefore(*lane, completion.wr_id);
   const bool isBlamed = isToBlame(completion.status);
   noneExecuted_ |= isBlamed && lane == &works_.lanes().first();
-  halt(why, isBlamed ? lane->ledger.find(completion.wr_id)->work : nullptr);
+  const bool isSilent = completion.status == IBV_WC_RETRY_EXC_ERR;
+  halt(why, isBlamed ? lane->ledger.find(completion.wr_id)->work : nullptr,
+       isSilent ? kMostRetries : kMostRemakes);
 }
 
 void VerbsAgent::arrived(uint32_t number) {
@@ -184,9 +186,9 @@ void VerbsAgent::arrived(uint32_t number) {
 }
 
 // One work is to blame for a refusal. All others wait until the pairs are made anew, or else end.
-void VerbsAgent::halt(const Status& why, AgentWork* guilty) {
+void VerbsAgent::halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes) {
   if (state_ == State::kOver) return;
-  if (state_ != State::kBroken && (!around_.pairFailed || remakes_ >= kMostRemakes))
+  if (state_ != State::kBroken && (!around_.pairFailed || remakes_ >= mostRemakes))
     return end(why, guilty);
   if (guilty != nullptr && guilty->code.load(std::memory_order_relaxed) == Code::kOk)
     guilty->code.store(why.code(), std::memory_order_relaxed);

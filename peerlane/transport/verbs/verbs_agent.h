@@ -104,12 +104,15 @@ class VerbsAgent final : public Agent, public PairOwner {
     kJoined,  // the pair is new: nothing is posted until goOn()
     kOver,
   };
-  // In a row, without an answer in between.
+  // In a row, without an answer in between. Where nothing was acknowledged after all tries, which
+  // take long, another pair is tried once.
   static constexpr uint32_t kMostRemakes = 3;
+  static constexpr uint32_t kMostRetries = 1;
 
   bool mayBeShared(const MailboxEntry& entry);
   uint64_t endPairs();
-  void halt(const Status& why, AgentWork* guilty) PEERLANE_REQUIRES(right_);
+  void halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes = kMostRemakes)
+      PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
   bool pumpAndTell();

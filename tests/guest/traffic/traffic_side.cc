@@ -92,7 +92,7 @@ template <typename Post>
 Status TrafficSide::move(const Post& post) {
   for (const auto begin = Clock::now();;) {
     const Result<Transfer> posted = post();
-    const Status ended = posted.isOk() ? posted->wait(kPatience) : posted.status();
+    Status ended = posted.isOk() ? posted->wait(kPatience) : posted.status();
     if (ended.isOk() || !plan_.again || !isLost(ended)) return ended;
     if (Clock::now() - begin > kPatience) return ended.withContext("also when made again");
     ++madeAgain_;
