@@ -257,10 +257,9 @@ void QueuePair::resetCounts() {
   if (receives_ != nullptr) receives_->posted.clear();
 }
 
-void QueuePair::sendAnswer(Packet* packet) {
+void QueuePair::sendAnswer(Packet* packet, PacketRing& ring) {
   address(*packet);
-  Lane* lane = context.laneTo(context.fabric.endpointOf(attributes.dest_qp_num));
-  context.fabric.answers(*lane).commit(packet);
+  ring.commit(packet);
   context.wakePeer(attributes.dest_qp_num);
 }
 

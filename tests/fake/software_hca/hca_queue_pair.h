@@ -60,7 +60,8 @@ class QueuePair : public ibv_qp_ex {
   void completeReceive(uint64_t id, ibv_wc_status status);
   // Who sends it, and to whom.
   void address(Packet& packet) const;
-  void sendAnswer(Packet* packet);
+  // `ring`: where it was reserved. The peer's pair may be gone since.
+  void sendAnswer(Packet* packet, PacketRing& ring);
   bool isSettled() const { return sender.isSettled() && responder.isSettled(); }
   void addCounts(SoftwareHcaCounts& total) const;
   void resetCounts();

@@ -243,26 +243,26 @@ void Responder::refuse(const Packet& request, NakReason reason, int event) {
   pair_.context.makeActive(pair_);
 }
 
-Packet* Responder::reserveAnswer(size_t bytes) {
+Responder::Reserved Responder::reserveAnswer(size_t bytes) {
   Context& context = pair_.context;
   Lane* lane = context.laneTo(context.fabric.endpointOf(pair_.attributes.dest_qp_num));
-  if (lane == nullptr) return nullptr;
+  if (lane == nullptr) return {};
   PacketRing& ring = context.fabric.answers(*lane);
   Packet* packet = ring.reserve(bytes);
   if (packet == nullptr) ring.askForRoom();
-  return packet;
+  return {packet, &ring};
 }
 
 bool Responder::answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t swap,
                        uint32_t attempt) {
-  Packet* packet = reserveAnswer(0);
+  const auto [packet, ring] = reserveAnswer(0);
   if (packet == nullptr) return false;
   packet->kind = kind;
   packet->psn = psn;
   packet->detail = detail;
   packet->swap = swap;
   packet->attempt = attempt;
-  pair_.sendAnswer(packet);
+  pair_.sendAnswer(packet, *ring);
   return true;
 }
 
@@ -279,7 +279,7 @@ bool Responder::sendReadPiece(ReadJob& job) {
     job.done = job.length;
     return true;
   }
-  Packet* packet = reserveAnswer(bytes);
+  const auto [packet, ring] = reserveAnswer(bytes);
   if (packet == nullptr) return false;
   packet->kind = PacketKind::kReadPiece;
   packet->psn = job.psn;
@@ -287,7 +287,7 @@ bool Responder::sendReadPiece(ReadJob& job) {
   packet->address = job.done;
   if (bytes > 0)
     pair_.context.regions.fetch(*region, job.address + job.done, packet->payload(), bytes);
-  pair_.sendAnswer(packet);
+  pair_.sendAnswer(packet, *ring);
   job.done += bytes;
   return true;
 }

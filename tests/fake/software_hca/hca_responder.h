@@ -58,7 +58,11 @@ class Responder {
   void refuse(const Packet& request, NakReason reason, int event);
   bool isRefused(const Packet& request, unsigned right);
 
-  Packet* reserveAnswer(size_t bytes);
+  struct Reserved {
+    Packet* packet = nullptr;  // null: no room
+    PacketRing* ring = nullptr;
+  };
+  Reserved reserveAnswer(size_t bytes);
   // False: no room.
   bool answer(PacketKind kind, uint32_t psn, uint8_t detail, uint64_t swap = 0,
               uint32_t attempt = 0);
