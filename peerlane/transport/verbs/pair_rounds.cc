@@ -173,7 +173,11 @@ void PairRounds::say(PairWords::Kind kind, const std::vector<std::unique_ptr<Que
 
 // The link ends, and others take over.
 void PairRounds::giveUp(const Status& why) {
-  agent_->fail(why.withContext(name_));
+  // The old pair's failure lost the works, whatever kept the sides from a new one.
+  agent_->fail(why.code() == Code::kCorrupt
+                   ? why.withContext(name_)
+                   : Status(Code::kPeerLost, name_ + ": its pairs are not made anew: " +
+                                                 std::string(why.message())));
   (void)agent_->settle(/*isPolled=*/false);
 }
 
