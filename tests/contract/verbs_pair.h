@@ -5,10 +5,12 @@
 // the guest. Where there is none, the test fails.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 
 #include "peerlane/transport/verbs/verbs_transport.h"
+#include "tests/contract/joined_lines.h"
 #include "tests/contract/link_contract.h"
 
 namespace peerlane {
@@ -38,12 +40,16 @@ class VerbsPair final : public LinkPair {
 
  private:
   LinkSurroundings surroundings(int side) {
-    return {config_, *loops_[side], *readiness_[side], *bells_[side], regions_[side], {}};
+    LinkSurroundings around{config_,       *loops_[side],  *readiness_[side],
+                            *bells_[side], regions_[side], {}};
+    around.line = lines_[side];
+    return around;
   }
 
   Config config_ = Config::fromEnvironment().value();
   FakeRegions regions_[2];
   std::unique_ptr<EventLoop> loops_[2] = {EventLoop::create().value(), EventLoop::create().value()};
+  std::array<std::shared_ptr<LinkLine>, 2> lines_ = joinedLines(*loops_[0], *loops_[1]);
   std::unique_ptr<ReadinessSet> readiness_[2] = {ReadinessSet::create().value(),
                                                  ReadinessSet::create().value()};
   std::unique_ptr<Bell> bells_[2] = {Bell::create().value(), Bell::create().value()};

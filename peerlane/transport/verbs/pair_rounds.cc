@@ -27,6 +27,7 @@ void PairRounds::begin(VerbsAgent& agent) {
 void PairRounds::stop() {
   if (agent_ == nullptr) return;
   line_->stopListening();
+  patience_.cancel();
   self_->rounds = nullptr;
   agent_ = nullptr;
   dropMore();
@@ -70,6 +71,7 @@ Status PairRounds::heed(const PairWords& words) {
     case PairWords::Kind::kAnewReady:
       if (!isMaking_ || own_) return Status(Code::kCorrupt, "the peer is ready too early");
       isMaking_ = false;
+      patience_.cancel();
       agent_->goOn();
       return Status::ok();
     case PairWords::Kind::kMoreReady:
@@ -88,6 +90,9 @@ void PairRounds::beginRound() {
   taken_ = agent_->stopPairs();
   ++round_;
   isMaking_ = true;
+  patience_ = loop_.after(config_.peerTimeout, [this] {
+    giveUp(Status(Code::kPeerLost, "the peer did not do its part in time"));
+  });
   if (const Status status = create(); !status.isOk()) giveUp(status);
 }
 

@@ -7,7 +7,8 @@
 // earlier round takes effect afterwards; it says which news of the peer it took, and its new pair;
 // it joins that to the peer's as soon as it has heard of it, and says that it is ready; it posts
 // requests once the peer is ready, too, because a device that is not joined yet drops them. Either
-// side, or both, may begin. explore/remake_protocol.h.
+// side, or both, may begin. A round that takes longer than PEERLANE_PEER_TIMEOUT ends the link.
+// explore/remake_protocol.h.
 //
 // Threads: progress, but for wantMore() and failed(), which any thread may call.
 #pragma once
@@ -92,6 +93,7 @@ class PairRounds {
   VerbsAgent* agent_ = nullptr;
 
   uint32_t round_ = 0;
+  Timer patience_;                  // with the peer's part in the round
   bool isMaking_ = false;           // of this round: not ready on both sides
   std::unique_ptr<QueuePair> own_;  // said, and not joined yet
   std::optional<uint64_t> taken_;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "peerlane/transport/verbs/verbs_link.h"
+#include "tests/contract/joined_lines.h"
 #include "tests/contract/link_contract.h"
-#include "tests/transport/verbs/joined_lines.h"
 #include "tests/transport/verbs/verbs_side.h"
 
 namespace peerlane {
