@@ -65,6 +65,11 @@ void RegionExports::endWithoutLock(std::vector<Made> dropped) {
   changed_.notifyAll();
 }
 
+bool RegionExports::hasAny() {
+  const MutexLock lock(mutex_);
+  return !entries_.empty();
+}
+
 void RegionExports::drop(const void* domain) {
   std::vector<Made> dropped;
   {

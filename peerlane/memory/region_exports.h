@@ -41,6 +41,8 @@ class RegionExports {
   // `make` must not ask for it again. An error of `make` is returned, and not kept. Errors: kClosed
   // (end() was called), kRevoked (revoke() was).
   Result<Made> of(const void* domain, const Make& make);
+  // Some device or link has, or is getting, one.
+  bool hasAny();
   // `domain` ends. Waits for other threads that end or revoke exports: they may use the domain.
   void drop(const void* domain);
   // No export is made from now on. True when no other thread makes, revokes or ends one: then end()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // p2p.h: messages of host memory: sizes, batches, streams, errors that come later.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -36,6 +38,29 @@ TEST_P(P2pMessages, OfAnySizeAndAlignment) {
     EXPECT_EQ(got.front(), 0xee);
     EXPECT_EQ(got.back(), 0xee);
   }
+}
+
+// A device that keeps the pages of before must not send them.
+TEST_P(P2pMessages, OfMemoryThatWasMappedAnew) {
+  const Pair pair(side(P2P_RECEIVER), side(P2P_SENDER));
+  constexpr size_t kBytes = 4 << 20;
+  void* place = nullptr;
+  for (uint8_t round = 1; round <= 4; ++round) {
+    void* const at =
+        ::mmap(place, kBytes, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | (place != nullptr ? MAP_FIXED : 0), -1, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    place = at;  // the next round replaces the pages
+    const auto sent = pattern(kBytes, round);
+    std::memcpy(place, sent.data(), kBytes);
+    std::vector<uint8_t> got(kBytes);
+    P2P_OK(P2PRecv(got.data(), kBytes, HCCL_DATA_TYPE_UINT8, pair.root(), nullptr));
+    P2P_OK(P2PSend(place, kBytes, HCCL_DATA_TYPE_UINT8, pair.client(), nullptr));
+    P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+    P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
+    EXPECT_TRUE(got == sent) << int{round};
+  }
+  EXPECT_EQ(::munmap(place, kBytes), 0);
 }
 
 TEST_P(P2pMessages, InBatches) {

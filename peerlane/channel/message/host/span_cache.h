@@ -3,8 +3,9 @@
 // SpanCache: a registration cache of one communicator: registrations of memory that the user sends
 // without having registered it, kept for the next message. Each is registered as private memory, of
 // whatever kind it is: peers reach it by its address in this process and never map it, so a
-// registration that outlives the memory does no harm. Peers of the communicator can read a span
-// while it is in the cache. Thread-safe.
+// registration that outlives the memory does no harm. A device that registered the pages
+// for itself would read those of before: where one did, the next message makes a new registration.
+// Peers of the communicator can read a span while it is in the cache. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "peerlane/core/mutex.h"
+#include "peerlane/memory/memory_providers.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -25,7 +27,7 @@ class SpanCache {
   static constexpr size_t kCapacity = 512;
 
   // All peers that may import; they share one context.
-  explicit SpanCache(std::vector<std::shared_ptr<PeerCore>> peers) : peers_(std::move(peers)) {}
+  explicit SpanCache(std::vector<std::shared_ptr<PeerCore>> peers);
   ~SpanCache() { clear(); }
 
   // The registration of exactly this span, readable by peers.
@@ -40,8 +42,10 @@ class SpanCache {
     uint64_t used = 0;
   };
   void evictOne() PEERLANE_REQUIRES(mutex_);
+  Result<std::shared_ptr<RegionRecord>> make(const std::byte* address, uint64_t bytes);
 
   const std::vector<std::shared_ptr<PeerCore>> peers_;
+  MemoryProviders holders_;  // the host's alone
   Mutex mutex_;
   std::map<Key, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
   uint64_t clock_ PEERLANE_GUARDED_BY(mutex_) = 0;
