@@ -97,12 +97,11 @@ bool VerbsAgent::settle(bool isPolled) {
 bool VerbsAgent::pumpAndTell() {
   right_.take();
   const uint32_t before = works_.posts();
-  if (state_ == State::kRunning)
-    if (const Status status = works_.pump(); !status.isOk()) {
-      const Status named = status.withContext(name_);
-      PEERLANE_LOG_WARN("{}", named.message());
-      end(named, nullptr);
-    }
+  if (state_ == State::kRunning && !works_.pump()) {
+    const Status named = works_.failure().withContext(name_);
+    PEERLANE_LOG_WARN("{}", named.message());
+    end(named, nullptr);
+  }
   isWaiting_.store(state_ == State::kRunning && works_.isWaiting(), std::memory_order_relaxed);
   const bool hasNews = std::exchange(hasNews_, false) | works_.takeFreed();
   const bool hasFailed = std::exchange(owesFailure_, false);

@@ -318,7 +318,7 @@ TEST_F(VerbsRemake, SharedTransfersGoAgainWhole) {
   ASSERT_EQ(joint_.settle(poster), Code::kOk);
   ASSERT_TRUE(joint_.until([&] { return joint_.agent(0).pairs() == 2; }));
   fillPattern(large.near.bytes, 2);
-  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, 6, 0, 0, 4);
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1, 0, joint_.number(0), 2);
   poster.put({{large.near.bytes.data(), &large.remote, 0, kLarge}});
   ASSERT_EQ(joint_.settle(poster), Code::kOk);
   EXPECT_EQ(firstWrong(large.far.bytes, 2), kLarge);

@@ -41,18 +41,17 @@ bool WorkPump::stop(AgentWork& work) {
   return waiting_.remove(work);
 }
 
-Status WorkPump::pump() {
+bool WorkPump::pump() {
   // Large, and of one link at a time.
   constinit thread_local RequestChain chain;
   chain.clear();
-  failure_ = Status::ok();
   news_.tell(cutter_, chain, lanes_.first().ledger);
   pumpWorks(chain);
   // The work that would have brought the answer was abandoned.
   if (failure_.isOk() && lanes_.first().ledger.owesAnswer())
     (void)news_.tellAlways(cutter_, chain, lanes_.first().ledger);
   post(chain);
-  return failure_;
+  return failure_.isOk();
 }
 
 // Makes and posts requests for the works that wait, in their order, as far as there is room.

@@ -43,8 +43,9 @@ class WorkPump {
   // No further request is made for it. False: none was to be made.
   bool stop(AgentWork& work);
 
-  // Posts. The error of a pair that takes no request; the owner ends all then.
-  Status pump();
+  // Posts. False: a pair takes no request, failure() says why, and the owner ends all.
+  bool pump();
+  const Status& failure() const { return failure_; }
   // Something waits for room, for credits or for slots.
   bool isWaiting() const { return !waiting_.isEmpty() || news_.isOwing(); }
   uint32_t posts() const { return posts_; }  // ever
@@ -98,7 +99,7 @@ class WorkPump {
   StripeCutter stripes_{cutter_};
   PeerNews news_;
   PairLanes lanes_;
-  Status failure_;  // of a post
+  Status failure_;  // of a post; the last thing that happens
   uint32_t posts_ = 0;
   bool hasProgress_ = false;
   bool hasFreed_ = false;
