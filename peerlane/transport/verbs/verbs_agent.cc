@@ -103,7 +103,8 @@ bool VerbsAgent::pumpAndTell() {
     end(named, nullptr);
   }
   isWaiting_.store(state_ == State::kRunning && works_.isWaiting(), std::memory_order_relaxed);
-  const bool hasNews = std::exchange(hasNews_, false) | works_.takeFreed();
+  const bool isFreed = works_.takeFreed();
+  const bool hasNews = std::exchange(hasNews_, false) || isFreed;
   const bool hasFailed = std::exchange(owesFailure_, false);
   const bool moved = works_.posts() != before || works_.hasFinished() || hasNews;
   WorkList finished = works_.takeFinished();
