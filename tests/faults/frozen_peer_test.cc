@@ -13,36 +13,14 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = 32 << 20;
-constexpr auto kPatience = 300ms;
 constexpr const char* kQuarantined = "peerlane_quarantined_regions";
-
-Config impatient(const std::string& route) {
-  Config config = configOfRoute(route);
-  config.peerTimeout = kPatience;
-  config.tcpSockets = 1;  // the buffers of several hold all that is put here
-  return config;
-}
 
 class FrozenPeer : public testing::TestWithParam<const char*> {
  protected:
   FrozenPeer() : side_(impatient(GetParam()), GetParam(), kBytes) {}
 
-  // Looked at away from the ends: a copy may begin or end with both.
-  bool isCut() const {
-    const volatile std::byte* bytes = side_.memory->data();
-    return bytes[kBytes / 8] != bytes[kBytes / 8 * 7];
-  }
-  // The other process is frozen while its put has moved some bytes and not all.
-  void freezeInTheMiddle() {
-    ASSERT_EQ(side_.other->ask("put for ever"), "moving");
-    for (int tries = 0; tries < 1000; ++tries) {
-      ASSERT_TRUE(soon([&] { return isCut(); }));
-      side_.other->freeze();
-      if (isCut()) return;
-      side_.other->thaw();
-    }
-    FAIL() << "never in the middle of a put";
-  }
+  bool isCut() const { return peerlane::isCut(side_.memory->data(), kBytes); }
+  void freezeInTheMiddle() { side_.freezeInTheMiddle(side_.memory->data(), kBytes); }
   void becomeSilent() {
     ASSERT_TRUE(soon([&] { return side_.peer.state() == "silent"; }));
   }
@@ -92,7 +70,7 @@ TEST_P(FrozenPeer, EveryWaitHearsThatItIsSilent) {
     const Status status = waits[i].get();
     EXPECT_EQ(status.code(), Code::kPeerSilent) << i << ": " << status.toString();
   }
-  EXPECT_LT(Clock::now() - frozen, kPatience + 2s);
+  EXPECT_LT(Clock::now() - frozen, kImpatience + 2s);
   EXPECT_EQ(peer.state(), "silent");
   EXPECT_EQ(peer.status().code(), Code::kPeerSilent);
   const Block block = side_.whole();

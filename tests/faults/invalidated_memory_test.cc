@@ -18,15 +18,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytes = 32 << 20;
-constexpr auto kPatience = 300ms;
 constexpr const char* kQuarantined = "peerlane_quarantined_regions";
-
-Config impatient(const std::string& route) {
-  Config config = configOfRoute(route);
-  config.peerTimeout = kPatience;
-  config.tcpSockets = 1;  // the buffers of several hold all that is put here
-  return config;
-}
 
 class InvalidatedMemory : public testing::TestWithParam<const char*> {
  protected:
@@ -43,20 +35,8 @@ class InvalidatedMemory : public testing::TestWithParam<const char*> {
     EXPECT_EQ(side_.other->ask("turn to 3"), "turned");
   }
 
-  bool isCut() const {
-    const volatile std::byte* bytes = arena_->data();
-    return bytes[kBytes / 8] != bytes[kBytes / 8 * 7];
-  }
-  void freezeInTheMiddle() {
-    ASSERT_EQ(side_.other->ask("put for ever"), "moving");
-    for (int tries = 0; tries < 1000; ++tries) {
-      ASSERT_TRUE(soon([&] { return isCut(); }));
-      side_.other->freeze();
-      if (isCut()) return;
-      side_.other->thaw();
-    }
-    FAIL() << "never in the middle of a put";
-  }
+  bool isCut() const { return peerlane::isCut(arena_->data(), kBytes); }
+  void freezeInTheMiddle() { side_.freezeInTheMiddle(arena_->data(), kBytes); }
   bool isUnregistered() const {
     const RegionRecord& record = *region_.record();
     return side_.peer.core()->regions().isTakenBack(record.allocation, record.generation);
@@ -78,7 +58,7 @@ TEST_P(InvalidatedMemory, WhatAFrozenPeerMayWriteIsKept) {
   const auto begin = Clock::now();
   const Status kept = invalidateMemory(ticket_);
   EXPECT_EQ(kept.code(), Code::kPeerSilent) << kept.toString();
-  EXPECT_LT(Clock::now() - begin, kPatience + 3s);
+  EXPECT_LT(Clock::now() - begin, kImpatience + 3s);
   EXPECT_NE(kept.message().find("quarantined"), std::string_view::npos) << kept.toString();
   EXPECT_EQ(metricOf(*side_.context, kQuarantined), 1);
   EXPECT_NE(side_.context->dump().find("quarantined"), std::string::npos) << side_.context->dump();

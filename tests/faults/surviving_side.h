@@ -30,6 +30,20 @@ bool soon(const Condition& condition, std::chrono::nanoseconds limit = kSoon) {
   return true;
 }
 
+// A copy of them is under way. Looked at away from the ends: it may begin or end with both.
+inline bool isCut(const volatile std::byte* bytes, size_t count) {
+  return bytes[count / 8] != bytes[count / 8 * 7];
+}
+
+// After so long without a word a peer counts as silent.
+inline constexpr std::chrono::milliseconds kImpatience{300};
+inline Config impatient(const std::string& route) {
+  Config config = configOfRoute(route);
+  config.peerTimeout = kImpatience;
+  config.tcpSockets = 1;  // the buffers of several hold all that is put here
+  return config;
+}
+
 struct SurvivingSide {
   // `options` are those of fault_peer behind its route.
   SurvivingSide(const Config& config, const std::string& route, size_t bytes,
@@ -47,6 +61,17 @@ struct SurvivingSide {
     tellReference(peer, 1, memory->region());
     theirs = hearReference(peer, 1);
     EXPECT_EQ(other->line(), "ready");
+  }
+  // The other process is frozen while its put has moved some of these bytes and not all.
+  void freezeInTheMiddle(const std::byte* bytes, size_t count) const {
+    ASSERT_EQ(other->ask("put for ever"), "moving");
+    for (int tries = 0; tries < 1000; ++tries) {
+      ASSERT_TRUE(soon([&] { return isCut(bytes, count); }));
+      other->freeze();
+      if (isCut(bytes, count)) return;
+      other->thaw();
+    }
+    FAIL() << "never in the middle of a put";
   }
   Block whole() const { return {&memory->region(), 0, &theirs, 0, memory->size()}; }
   // Our region to or from theirs.

@@ -166,6 +166,12 @@ TEST_F(VerbsStripes, ADeviceWithoutFurtherPairsGoesOnWithOne) {
 
 class VerbsRemake : public testing::Test {
  protected:
+  // All of the near area but its end goes to the far one, and the word after it.
+  void putWithWord(Poster& poster, uint64_t word) {
+    poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
+    poster.store(data_.remote, kSmall - 8, word);
+  }
+
   Stage stage_{{.pairs = 2}};
   Stage::Area data_ = stage_.area(kSmall);
   VerbsJoint& joint_ = *stage_.joint;
@@ -204,8 +210,7 @@ TEST_F(VerbsRemake, RequestsThatWereLostGoAgain) {
   fillPattern(data_.near.bytes, 2);
   stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1, 0, joint_.number(0));
   Poster poster(joint_, 0);
-  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
-  poster.store(data_.remote, kSmall - 8, 5);
+  putWithWord(poster, 5);
   EXPECT_EQ(joint_.settle(poster), Code::kOk);
   EXPECT_EQ(firstWrong(data_.far.bytes.first(kSmall - 8), 2), kSmall - 8);
   EXPECT_EQ(wordAt(data_.far, kSmall - 8), 5u);
@@ -216,8 +221,7 @@ TEST_F(VerbsRemake, WhatAWordWasSeenOfIsNotPostedAgain) {
   fillPattern(data_.near.bytes, 3);
   stage_.a.inject(SOFTWARE_HCA_LOSE_ANSWERS, -1, 0, joint_.number(0));
   Poster poster(joint_, 0);
-  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
-  poster.store(data_.remote, kSmall - 8, 5);
+  putWithWord(poster, 5);
   ASSERT_TRUE(joint_.until([&] { return wordAt(data_.far, kSmall - 8) == 5; }, {&poster}, {0}));
   fillPattern(data_.far.bytes, 8);
   EXPECT_EQ(joint_.settle(poster), Code::kOk) << "the peer said that it took the news";
@@ -302,8 +306,7 @@ TEST_F(VerbsRemake, ManyTimesInARow) {
     stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, 3);
     fillPattern(data_.near.bytes, round);
     Poster poster(joint_, 0);
-    poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
-    poster.store(data_.remote, kSmall - 8, round);
+    putWithWord(poster, round);
     ASSERT_EQ(joint_.settle(poster), Code::kOk) << "round " << round;
     ASSERT_EQ(firstWrong(data_.far.bytes.first(kSmall - 8), round), kSmall - 8);
   }
