@@ -25,13 +25,21 @@ uint64_t wordAt(const VerbsSide::Memory& memory, uint64_t offset) {
       .load(std::memory_order_acquire);
 }
 
+// How long a pair tries before it fails: kHasty for tests of failures; kPatient where no pair may
+// fail, however busy the machine is.
+struct Patience {
+  uint8_t timeout, tries;
+};
+constexpr Patience kHasty{14, 2};    // 67 ms each
+constexpr Patience kPatient{20, 6};  // 4.3 s each
+
 struct Stage {
-  explicit Stage(const JointOptions& options, const HcaSettings& settings = {})
+  Stage(const JointOptions& options, Patience patience, const HcaSettings& settings = {})
       : a(settings), b(settings) {
     setLogSink([](LogLevel, std::string_view, std::string_view) {});  // failures are its subject
     for (VerbsSide* side : {&a, &b}) {
-      side->config.ibTimeout = 14;  // 67 ms: a busy machine is no dead peer
-      side->config.ibRetry = 2;
+      side->config.ibTimeout = patience.timeout;
+      side->config.ibRetry = patience.tries;
     }
     joint.emplace(a, b, options);
   }
@@ -79,7 +87,7 @@ HcaSettings placing(const std::string& order) {
 
 TEST_P(VerbsStripes, AWordAfterASharedPutFindsAllOfIt) {
   const std::string order = GetParam();
-  Stage stage({.ordersWrites = order != "adaptive", .pairs = 4}, placing(order));
+  Stage stage({.ordersWrites = order != "adaptive", .pairs = 4}, kPatient, placing(order));
   Stage::Area data = stage.area(kLarge), flag = stage.area(4096);
   fillPattern(data.near.bytes, 1);
   grow(stage, data);
@@ -96,7 +104,7 @@ TEST_P(VerbsStripes, AWordAfterASharedPutFindsAllOfIt) {
 
 TEST_P(VerbsStripes, ASharedGetBringsAllOfIt) {
   const std::string order = GetParam();
-  Stage stage({.ordersWrites = order != "adaptive", .pairs = 4}, placing(order));
+  Stage stage({.ordersWrites = order != "adaptive", .pairs = 4}, kPatient, placing(order));
   Stage::Area data = stage.area(kLarge);
   fillPattern(data.near.bytes, 1);
   grow(stage, data);
@@ -108,7 +116,7 @@ TEST_P(VerbsStripes, ASharedGetBringsAllOfIt) {
 }
 
 TEST_F(VerbsStripes, EachPairHasAShare) {
-  Stage stage({.pairs = 4});
+  Stage stage({.pairs = 4}, kPatient);
   Stage::Area data = stage.area(kLarge);
   fillPattern(data.near.bytes, 1);
   grow(stage, data);
@@ -126,7 +134,7 @@ TEST_F(VerbsStripes, EachPairHasAShare) {
 }
 
 TEST_F(VerbsStripes, SmallTransfersGoByTheFirstPair) {
-  Stage stage({.pairs = 4});
+  Stage stage({.pairs = 4}, kPatient);
   Stage::Area data = stage.area(kLarge);
   grow(stage, data);
   stage.a.resetCounts();
@@ -138,7 +146,7 @@ TEST_F(VerbsStripes, SmallTransfersGoByTheFirstPair) {
 }
 
 TEST_F(VerbsStripes, NoPairsAreMadeForSmallTransfers) {
-  Stage stage({.pairs = 4});
+  Stage stage({.pairs = 4}, kPatient);
   Stage::Area data = stage.area(kLarge);
   Poster poster(*stage.joint, 0);
   for (int i = 0; i < 200; ++i) {
@@ -150,7 +158,7 @@ TEST_F(VerbsStripes, NoPairsAreMadeForSmallTransfers) {
 }
 
 TEST_F(VerbsStripes, ADeviceWithoutFurtherPairsGoesOnWithOne) {
-  Stage stage({.pairs = 4});
+  Stage stage({.pairs = 4}, kPatient);
   Stage::Area data = stage.area(kLarge);
   fillPattern(data.near.bytes, 1);
   stage.b.inject(SOFTWARE_HCA_CREATE_FAILS, -1, ENOMEM);
@@ -172,7 +180,7 @@ class VerbsRemake : public testing::Test {
     poster.store(data_.remote, kSmall - 8, word);
   }
 
-  Stage stage_{{.pairs = 2}};
+  Stage stage_{{.pairs = 2}, kHasty};
   Stage::Area data_ = stage_.area(kSmall);
   VerbsJoint& joint_ = *stage_.joint;
   const HcaControl& hca_ = HcaControl::get();
