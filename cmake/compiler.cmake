@@ -111,9 +111,10 @@ function(peerlane_unite TARGET)
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 unite "WHOLE" "" "ON_THE_PATH;OFF_THE_PATH")
   # Together files shall become what they are alone: GCC inlines less in a large unit, and linkers take whole objects
-  # out of a library, also for one function.
+  # out of a library, also for one function. Nobody replaces functions of ours by others of the same name, so they may be
+  # inlined in a shared library, too.
   target_compile_options(${TARGET} PRIVATE
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=large-unit-insns=200000;-ffunction-sections;-fdata-sections>)
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=large-unit-insns=200000;-ffunction-sections;-fdata-sections;-fno-semantic-interposition>)
   set(most 16)  # files in one
   set(units)
   get_target_property(sources ${TARGET} SOURCES)

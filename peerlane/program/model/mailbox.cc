@@ -62,7 +62,8 @@ bool Mailbox::serveLocked() {
   if (const Code aborted = abort_.load(std::memory_order_acquire); aborted != Code::kOk)
     abandonSent(aborted);
   uint32_t slices = kSlicesPerServe;
-  bool isSent = false;
+  AgentWork* firstSent = nullptr;
+  AgentWork* lastSent = nullptr;
   const uint64_t rung = doorbell_.load(std::memory_order_acquire);
   while (next_ < rung) {
     AgentWork& work = works_[next_ % kSlots];
@@ -88,13 +89,16 @@ bool Mailbox::serveLocked() {
         continue;
       }
       if (served == Served::kDone) work.finished.store(true, std::memory_order_release);
-      isSent |= served == Served::kSent;
+      if (served == Served::kSent) {
+        if (firstSent == nullptr) firstSent = &work;
+        lastSent = &work;
+      }
     }
     ++next_;
     moved = true;
     publish();
   }
-  if (isSent) agent_.handedOut();
+  if (firstSent != nullptr) agent_.handedOut(*firstSent, *lastSent);
   return moved;
 }
 

@@ -79,9 +79,10 @@ class Agent {
   // touching the memory; with `code` if it left anything out. Threads call it like serve(), perhaps
   // several times for one work. Agents that never answer kSent need not override it.
   virtual void abandon(AgentWork& /*work*/, Code /*code*/) {}
-  // For now no entry of the mailbox follows those that were answered by kSent. An agent may hold
-  // them back until then, so that entries that belong together go out together. Threads as serve().
-  virtual void handedOut() {}
+  // For now no entry of the mailbox follows those from `first` to `last`, which were answered by
+  // kSent since the last call; those in between that are finished were not. An agent may hold them
+  // back until then, so that entries that belong together go out together. Threads as serve().
+  virtual void handedOut(AgentWork& /*first*/, AgentWork& /*last*/) {}
 };
 
 class Mailbox {
@@ -113,6 +114,10 @@ class Mailbox {
   // The entry before this one; null: it is complete. For the agent, inside serve().
   const AgentWork* previous(const AgentWork& work) const {
     return isOldest(work) ? nullptr : &work == works_.data() ? &works_.back() : &work - 1;
+  }
+  // The entry after this one. For the agent, where it has that one in its hands, too.
+  AgentWork& next(AgentWork& work) {
+    return &work == &works_.back() ? works_.front() : *(&work + 1);
   }
   // An entry after this one has been rung. For the agent, inside serve().
   bool hasMore(const AgentWork& work) const {
@@ -146,7 +151,7 @@ class Mailbox {
   void clearAbort() { abort_.store(Code::kOk, std::memory_order_release); }
 
   // The agent's own, for an agent of several parts: which one has the entries that are in its
-  // hands. Inside serve() and abandon().
+  // hands; or of what kind the last of them is. Inside serve() and abandon().
   uint32_t agentPart = 0;
 
  private:

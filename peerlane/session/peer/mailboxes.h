@@ -21,7 +21,7 @@ class LinkDispatch final : public Agent {
  public:
   Served serve(AgentWork& work) override;
   void abandon(AgentWork& work, Code code) override { agentOf(*work.entry)->abandon(work, code); }
-  void handedOut() override { last_->handedOut(); }
+  void handedOut(AgentWork& first, AgentWork& last) override { last_->handedOut(first, last); }
 
  private:
   static Agent* agentOf(const MailboxEntry& entry);

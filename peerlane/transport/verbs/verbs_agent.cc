@@ -16,6 +16,7 @@ VerbsAgent::VerbsAgent(std::string name, const Surroundings& around,
       around_(around),
       control_(std::move(control)),
       receives_(receives),
+      ordersWrites_(agreed.ordersWrites),
       works_(around_.keys, around_.bounces, around_.regions, control_, receives_, agreed,
              std::move(pair)) {
   around_.queues.add(works_.lanes().first().pair->number(), *this);
@@ -36,18 +37,20 @@ Served VerbsAgent::serve(AgentWork& work) {
   const AgentWork* before = work.mailbox->previous(work);
   if (before != nullptr && before->finished.load(std::memory_order_acquire)) before = nullptr;
   if (code == Code::kOk && entry.onlyAfterPrevious) code = failureBefore(work);
-  if (code == Code::kOk) {
-    const bool isShared = mayBeShared(entry);
-    const TurnHolder turn(right_);
-    if (state_ != State::kOver) {
-      if (before != nullptr && (isShared || !works_.isReady(entry, *before))) return Served::kAgain;
-      works_.accept(work, before, isShared);
-      return Served::kSent;
-    }
-    code = health().code();
+  if (code != Code::kOk) {
+    work.code.store(code, std::memory_order_relaxed);
+    return Served::kDone;
   }
-  work.code.store(code, std::memory_order_relaxed);
-  return Served::kDone;
+  const bool isShared = mayBeShared(entry);
+  if (before != nullptr && (isShared || !mayFollow(entry, *work.mailbox))) return Served::kAgain;
+  work.mailbox->agentPart = isShared ? kShared : kAlone;
+  WorkPump::prepare(work, before, isShared);
+  return Served::kSent;
+}
+
+// Whether it may be posted while the one before it is under way.
+bool VerbsAgent::mayFollow(const MailboxEntry& entry, const Mailbox& mailbox) const {
+  return mailbox.agentPart == kAlone && (ordersWrites_ || isWord(entry.verb));
 }
 
 bool VerbsAgent::mayBeShared(const MailboxEntry& entry) {
@@ -57,8 +60,14 @@ bool VerbsAgent::mayBeShared(const MailboxEntry& entry) {
   return isShared;
 }
 
-void VerbsAgent::handedOut() {
-  (void)pumpAndTell();
+void VerbsAgent::handedOut(AgentWork& first, AgentWork& last) {
+  (void)pumpAndTell(&first, &last);
+}
+
+void VerbsAgent::accept(AgentWork& work) {
+  if (state_ != State::kOver) return works_.accept(work);
+  work.code.store(health().code(), std::memory_order_relaxed);
+  works_.finish(work);
 }
 
 void VerbsAgent::abandon(AgentWork& work, Code code) {
@@ -94,8 +103,11 @@ bool VerbsAgent::settle(bool isPolled) {
 }
 
 // Works are told after the right was let go: the mailbox may ask the agent to serve its next entry.
-bool VerbsAgent::pumpAndTell() {
+bool VerbsAgent::pumpAndTell(AgentWork* first, AgentWork* last) {
   right_.take();
+  for (AgentWork* work = first; work != nullptr;
+       work = work == last ? nullptr : &work->mailbox->next(*work))
+    if (!work->finished.load(std::memory_order_relaxed)) accept(*work);
   const uint32_t before = works_.posts();
   if (state_ == State::kRunning && !works_.pump()) {
     const Status named = works_.failure().withContext(name_);

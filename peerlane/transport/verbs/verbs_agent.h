@@ -61,7 +61,7 @@ class VerbsAgent final : public Agent, public PairOwner {
 
   Served serve(AgentWork& work) override;
   void abandon(AgentWork& work, Code code) override;
-  void handedOut() override;
+  void handedOut(AgentWork& first, AgentWork& last) override;
 
   // Posts what waited for room. True when something moved.
   bool advance();
@@ -109,18 +109,25 @@ class VerbsAgent final : public Agent, public PairOwner {
   static constexpr uint32_t kMostRemakes = 3;
   static constexpr uint32_t kMostRetries = 1;
 
+  // How the last entry of a mailbox goes (Mailbox::agentPart): by one pair, or by all.
+  static constexpr uint32_t kAlone = 0, kShared = 1;
+
   bool mayBeShared(const MailboxEntry& entry);
   uint64_t endPairs();
   void halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes = kMostRemakes)
       PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
-  bool pumpAndTell();
+  bool mayFollow(const MailboxEntry& entry, const Mailbox& mailbox) const;
+  void accept(AgentWork& work) PEERLANE_REQUIRES(right_);
+  // Accepts the works from `first` to `last`, if any, posts, and tells works of their end.
+  bool pumpAndTell(AgentWork* first = nullptr, AgentWork* last = nullptr);
 
   const std::string name_;
   const Surroundings around_;
   const ControlBlock control_;
   const uint32_t receives_;
+  const bool ordersWrites_;  // the devices do
 
   mutable TurnRight right_;
   State state_ PEERLANE_GUARDED_BY(right_) = State::kRunning;

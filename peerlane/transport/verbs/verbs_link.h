@@ -32,7 +32,7 @@ class VerbsLink final : public Link {
   bool poll() override;
   Served serve(AgentWork& work) override { return agent_->serve(work); }
   void abandon(AgentWork& work, Code code) override { agent_->abandon(work, code); }
-  void handedOut() override { agent_->handedOut(); }
+  void handedOut(AgentWork& first, AgentWork& last) override { agent_->handedOut(first, last); }
   Status health() const override { return agent_->health(); }
   void close(Code code) override;
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -30,27 +31,27 @@ class RequestLedger {
 
   // `requests`: that the pair takes.
   explicit RequestLedger(uint32_t requests)
-      : mostUnsignalled_(std::min(kMostUnsignalled, requests / 2)),
+      : most_(requests),
+        mostUnsignalled_(std::min(kMostUnsignalled, requests / 2)),
         serial_(lastSerial_.fetch_add(1, std::memory_order_relaxed) & kSerialBits),
-        ring_(requests) {}
+        ring_(std::bit_ceil(requests)) {}
 
   bool isIdle() const { return underWay() == 0; }
   uint32_t underWay() const { return posted_ - retired_; }
   bool hasRoom(const RequestChain& chain, uint32_t requests) const {
-    return chain.count() + requests <= RequestChain::kRequests &&
-           underWay() + requests <= ring_.size();
+    return chain.count() + requests <= RequestChain::kRequests && underWay() + requests <= most_;
   }
   uint32_t ever() const { return posted_; }
   // The answer to what is under way for a work will not come by itself.
   bool owesAnswer() const { return owesAnswer_; }
 
   // The oldest one that is under way has the index 0. Requires: less than underWay().
-  Request& at(uint32_t index) { return ring_[(retired_ + index) % ring_.size()]; }
+  Request& at(uint32_t index) { return ring_[place(retired_ + index)]; }
 
   // Remembers the last request of the chain; `work` may be null. Each mostUnsignalled_-th is
   // answered, so that the room of those before it comes back.
   Request& note(RequestChain& chain, AgentWork* work) {
-    Request& request = ring_[posted_ % ring_.size()];
+    Request& request = ring_[place(posted_)];
     request = {.work = work};
     chain.last().wr_id = serial_ << 32 | posted_;
     ++posted_;
@@ -74,11 +75,10 @@ class RequestLedger {
   // this pair's number.
   const Request* find(uint64_t id) const {
     const auto index = static_cast<uint32_t>(id);
-    return id >> 32 == serial_ && index - retired_ < underWay() ? &ring_[index % ring_.size()]
-                                                                : nullptr;
+    return id >> 32 == serial_ && index - retired_ < underWay() ? &ring_[place(index)] : nullptr;
   }
   // Takes the oldest one out; null: none is under way. The pointer is valid until the next note().
-  const Request* takeOldest() { return isIdle() ? nullptr : &ring_[retired_++ % ring_.size()]; }
+  const Request* takeOldest() { return isIdle() ? nullptr : &ring_[place(retired_++)]; }
   // The same, as long as it is the one of the completion or before it. Requires: find(id) was not
   // null.
   const Request* takeUntil(uint64_t id) {
@@ -94,11 +94,14 @@ class RequestLedger {
   static constexpr uint64_t kSerialBits = 0x7fffffff;  // SharedQueues::kReceiveBit stays free
   static inline std::atomic<uint64_t> lastSerial_{0};
 
+  size_t place(uint32_t number) const { return number & (ring_.size() - 1); }
+
+  const uint32_t most_;
   const uint32_t mostUnsignalled_;
   const uint64_t serial_;
-  std::vector<Request> ring_;
-  uint32_t posted_ = 0;   // ever
-  uint32_t retired_ = 0;  // of them
+  std::vector<Request> ring_;  // a power of two, so that no request costs a division
+  uint32_t posted_ = 0;        // ever
+  uint32_t retired_ = 0;       // of them
   uint32_t unsignalled_ = 0;
   bool owesAnswer_ = false;
 };

@@ -24,16 +24,10 @@ WorkPump::WorkPump(MemoryKeys& keys, BounceSlots& bounces, RegionDirectory& regi
             receives, agreed_.ordersWrites),
       lanes_(std::move(first)) {}
 
-bool WorkPump::isReady(const MailboxEntry& entry, const AgentWork& before) const {
-  if (WorkState::of(before).isStriped()) return false;
-  return agreed_.ordersWrites || isWord(entry.verb);
-}
-
-void WorkPump::accept(AgentWork& work, const AgentWork* before, bool isShared) {
+void WorkPump::prepare(AgentWork& work, const AgentWork* before, bool isShared) {
   WorkState state(work);
   if (before != nullptr && readsBack(before->entry->verb)) state.setFenced();
   if (isShared) state.setStriped();
-  waiting_.add(work);
 }
 
 bool WorkPump::stop(AgentWork& work) {
@@ -224,7 +218,8 @@ void WorkPump::replay(std::optional<uint64_t> taken, bool noneExecuted) {
     work.offset = 0;
     WorkState(work).startAgain();
     const AgentWork* const before = work.mailbox->previous(work);
-    accept(work, before, /*isShared=*/false);
+    prepare(work, before, /*isShared=*/false);
+    accept(work);
   }
 }
 

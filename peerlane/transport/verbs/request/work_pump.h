@@ -36,10 +36,10 @@ class WorkPump {
   bool isIdle() const { return lanes_.isIdle(); }  // nothing is under way
   PeerNews& news() { return news_; }
 
-  // Whether an entry may be posted while the one before it in its mailbox is under way.
-  bool isReady(const MailboxEntry& entry, const AgentWork& before) const;
-  // `before`: the unfinished one before it in its mailbox; else null. `isShared`: among all pairs.
-  void accept(AgentWork& work, const AgentWork* before, bool isShared);
+  // Before a work is accepted. `before`: the unfinished one before it in its mailbox; else null.
+  // `isShared`: among all pairs.
+  static void prepare(AgentWork& work, const AgentWork* before, bool isShared);
+  void accept(AgentWork& work) { waiting_.add(work); }
   // No further request is made for it. False: none was to be made.
   bool stop(AgentWork& work);
 
