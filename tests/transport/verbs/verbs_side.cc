@@ -128,6 +128,7 @@ VerbsSide::Memory VerbsSide::memory(size_t bytes, bool isHeld, Access access) {
   memory.owner =
       std::shared_ptr<std::byte>(static_cast<std::byte*>(::operator new(bytes, kAlignment)),
                                  [](std::byte* data) { ::operator delete(data, kAlignment); });
+  memories_.push_back(memory.owner);
   memory.bytes = {memory.owner.get(), bytes};
   std::memset(memory.bytes.data(), 0, bytes);
   memory.grant = regions_->add(memory.bytes, access);

@@ -37,7 +37,7 @@ class VerbsSide {
     std::span<std::byte> bytes;
     RegionGrant grant;
     std::shared_ptr<RegionRecord> record;
-    std::shared_ptr<std::byte> owner;
+    std::shared_ptr<std::byte> owner;  // the side is one, too
   };
   Memory memory(size_t bytes, bool isHeld = true, Access access = Access::kRemoteReadWrite);
 
@@ -68,6 +68,8 @@ class VerbsSide {
   static std::shared_ptr<const verbs::VerbsDevice> open(const HcaSettings& settings);
 
  private:
+  // What a peer was granted it may write until the device is closed.
+  std::vector<std::shared_ptr<std::byte>> memories_;
   std::unique_ptr<FakeRegions> regions_ = std::make_unique<FakeRegions>();
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<ReadinessSet> readiness_;
