@@ -212,6 +212,9 @@ Status PlanCore::outcome(Code code) {
   if (code == Code::kCancelled)
     return Status(code, "the post was cancelled; its destination bytes are undefined");
   if (Status failure = peer_->failure(); !failure.isOk()) return failure;
+  if (code == Code::kRevoked || code == Code::kPermissionDenied)
+    if (const Status revoked = gates_.whyRevoked(); !revoked.isOk())
+      return revoked.withContext("the bytes of the post are undefined");
   return Status(code, "the post failed at " + describeRun(program_, run_));
 }
 

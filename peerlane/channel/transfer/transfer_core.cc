@@ -193,7 +193,8 @@ Status TransferCore::endStatus() const {
     return Status(Code::kCancelled,
                   "the transfer was cancelled; its destination bytes are undefined");
   if (Status failure = peer_->failure(); !failure.isOk()) return failure;
-  if (run_.code() == Code::kRevoked)
+  // A device may refuse memory that the peer takes back, before this side looks at the peer's word.
+  if (run_.code() == Code::kRevoked || run_.code() == Code::kPermissionDenied)
     if (const Status revoked = blocks_.whyRevoked(); !revoked.isOk())
       return revoked.withContext("the bytes of the transfer are undefined");
   const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();

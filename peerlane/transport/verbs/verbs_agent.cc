@@ -263,7 +263,7 @@ uint64_t VerbsAgent::endPairs() {
   works_.lanes().endAll();
   if (state_ == State::kOver) return 0;
   isStopped_ = true;
-  works_.endFailed();
+  works_.keepFailed();
   control_.clear();
   return works_.news().taken();
 }

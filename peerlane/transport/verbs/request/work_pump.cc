@@ -150,6 +150,7 @@ void WorkPump::endMails() {
 }
 
 void WorkPump::endAll(const std::function<void(AgentWork&)>& mark) {
+  while (AgentWork* const work = failed_.takeFirst()) finished_.add(*work);
   while (AgentWork* const work = waiting_.takeFirst()) {
     mark(*work);
     WorkState state(*work);
@@ -169,22 +170,30 @@ void WorkPump::endAll(const std::function<void(AgentWork&)>& mark) {
     }
 }
 
-void WorkPump::endFailed() {
-  for (AgentWork* const work : lanes_.failedWorks()) forget(*work);
+void WorkPump::keepFailed() {
+  for (AgentWork* const work : lanes_.failedWorks()) {
+    drop(*work);
+    failed_.add(*work);
+  }
 }
 
 void WorkPump::forget(AgentWork& work) {
+  drop(work);
+  finished_.add(work);
+}
+
+void WorkPump::drop(AgentWork& work) {
   mailed_.remove(work);
   lanes_.forget(work);
   WorkState state(work);
   state.startAgain();
   state.setWhole();
-  finished_.add(work);
 }
 
 std::vector<std::unique_ptr<PairLane>> WorkPump::startAgain(std::unique_ptr<QueuePair> pair,
                                                             std::optional<uint64_t> taken,
                                                             bool noneExecuted) {
+  while (AgentWork* const work = failed_.takeFirst()) finished_.add(*work);
   replay(taken, noneExecuted);
   cutter_.startAgain();
   news_.startAgain();

@@ -62,9 +62,10 @@ class WorkPump {
   void endAll(const std::function<void(AgentWork&)>& mark);
 
   // --- After the pairs have ended ---
-  // Ends works that have failed and would have ended by an answer.
-  void endFailed();
-  // As endFailed() for one.
+  // Works that have failed and would have ended by an answer end with startAgain() or endAll():
+  // what the peer said before its pair failed, such as that it takes memory back, has come by then.
+  void keepFailed();
+  // Ends one of them at once.
   void forget(AgentWork& work);
   // Decides which works are posted again (Replay), and ends the others. `pair` is the only one.
   // Returns the lanes of before.
@@ -88,12 +89,14 @@ class WorkPump {
   void post(RequestChain& chain);
   void release(const Request& request, bool isGood);
   void giveSlotBack(const Request& request, bool isGood);
+  void drop(AgentWork& work);
   void replay(std::optional<uint64_t> taken, bool noneExecuted);
 
   BounceSlots& bounces_;
   const VerbsAgreement agreed_;
   WorkList waiting_;   // not posted whole
   WorkList mailed_;    // posted whole; the peer has to apply them
+  WorkList failed_;    // with their codes, until the pairs are made anew
   WorkList finished_;  // with their codes
   RequestCutter cutter_;
   StripeCutter stripes_{cutter_};
