@@ -74,10 +74,11 @@ void VerbsAgent::abandon(AgentWork& work, Code code) {
   {
     const TurnHolder turn(right_);
     WorkState state(work);
-    const bool wasWhole = state.isWhole();
+    const bool isRefused = works_.takeRefused(work);
+    const bool wasWhole = state.isWhole() && !isRefused;
     // Posted whole: it ends by its answer. None comes when the pairs have failed.
     if (wasWhole && (state_ != State::kBroken || state.underWay() == 0)) return;
-    if (!wasWhole && !works_.stop(work)) return;
+    if (!wasWhole && !isRefused && !works_.stop(work)) return;
     if (work.code.load(std::memory_order_relaxed) == Code::kOk)
       work.code.store(code, std::memory_order_relaxed);
     if (isStopped_)
@@ -263,7 +264,7 @@ uint64_t VerbsAgent::endPairs() {
   works_.lanes().endAll();
   if (state_ == State::kOver) return 0;
   isStopped_ = true;
-  works_.keepFailed();
+  works_.endFailed();
   control_.clear();
   return works_.news().taken();
 }

@@ -228,6 +228,17 @@ TEST_F(VerbsRemake, ARefusedWorkEndsWhenThePeerHasAnswered) {
   EXPECT_EQ(joint_.settle(poster), Code::kPermissionDenied);
 }
 
+TEST_F(VerbsRemake, ARefusedWorkThatIsAbandonedWaitsForNobody) {
+  Poster poster(joint_, 0);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  ASSERT_TRUE(joint_.until([&] { return joint_.agent(0).isBroken(); }, {&poster}, {0}));
+  for (int turns = 0; turns < 100; ++turns) joint_.run(0);
+  poster.mailbox().abort(Code::kCancelled);
+  ASSERT_TRUE(joint_.until([&] { return poster.idle(); }, {&poster}, {0}));
+  EXPECT_EQ(poster.takeCode(), Code::kPermissionDenied);
+}
+
 TEST_F(VerbsRemake, RequestsThatWereLostGoAgain) {
   fillPattern(data_.near.bytes, 2);
   stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1, 0, joint_.number(0));

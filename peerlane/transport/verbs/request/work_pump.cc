@@ -150,7 +150,7 @@ void WorkPump::endMails() {
 }
 
 void WorkPump::endAll(const std::function<void(AgentWork&)>& mark) {
-  while (AgentWork* const work = failed_.takeFirst()) finished_.add(*work);
+  while (AgentWork* const work = refused_.takeFirst()) finished_.add(*work);
   while (AgentWork* const work = waiting_.takeFirst()) {
     mark(*work);
     WorkState state(*work);
@@ -170,10 +170,11 @@ void WorkPump::endAll(const std::function<void(AgentWork&)>& mark) {
     }
 }
 
-void WorkPump::keepFailed() {
+void WorkPump::endFailed() {
   for (AgentWork* const work : lanes_.failedWorks()) {
     drop(*work);
-    failed_.add(*work);
+    const bool isRefused = work->code.load(std::memory_order_relaxed) == Code::kPermissionDenied;
+    (isRefused ? refused_ : finished_).add(*work);
   }
 }
 
@@ -193,7 +194,7 @@ void WorkPump::drop(AgentWork& work) {
 std::vector<std::unique_ptr<PairLane>> WorkPump::startAgain(std::unique_ptr<QueuePair> pair,
                                                             std::optional<uint64_t> taken,
                                                             bool noneExecuted) {
-  while (AgentWork* const work = failed_.takeFirst()) finished_.add(*work);
+  while (AgentWork* const work = refused_.takeFirst()) finished_.add(*work);
   replay(taken, noneExecuted);
   cutter_.startAgain();
   news_.startAgain();

@@ -62,9 +62,12 @@ class WorkPump {
   void endAll(const std::function<void(AgentWork&)>& mark);
 
   // --- After the pairs have ended ---
-  // Works that have failed and would have ended by an answer end with startAgain() or endAll():
-  // what the peer said before its pair failed, such as that it takes memory back, has come by then.
-  void keepFailed();
+  // Ends works that have failed and would have ended by an answer. One that the peer's device has
+  // refused ends with startAgain() or endAll(): the peer's word that it takes the memory back, said
+  // before, has come by then.
+  void endFailed();
+  // The work is one of those that wait for that, and waits no more.
+  bool takeRefused(AgentWork& work) { return refused_.remove(work); }
   // Ends one of them at once.
   void forget(AgentWork& work);
   // Decides which works are posted again (Replay), and ends the others. `pair` is the only one.
@@ -96,7 +99,7 @@ class WorkPump {
   const VerbsAgreement agreed_;
   WorkList waiting_;   // not posted whole
   WorkList mailed_;    // posted whole; the peer has to apply them
-  WorkList failed_;    // with their codes, until the pairs are made anew
+  WorkList refused_;   // with their codes, until the pairs are made anew
   WorkList finished_;  // with their codes
   RequestCutter cutter_;
   StripeCutter stripes_{cutter_};
