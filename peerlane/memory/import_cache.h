@@ -102,16 +102,19 @@ class ImportCache {
   // The link `agent` failed: its regions are found no more, and nothing that begins from now on
   // uses them.
   void leave(const Agent* agent) {
-    std::vector<std::shared_ptr<ImportedRegion>> left;  // may end after the lock
+    std::vector<std::shared_ptr<ImportedRegion>> held;  // may end after the lock
     const MutexLock lock(mutex_);
     for (auto& [key, entry] : regions_) {
       std::erase_if(entry.regions, [&](const auto& known) {
         auto region = known.lock();
-        if (!region || region->memory.agent != agent) return false;
-        region->isLeft.store(true, std::memory_order_release);
-        region->gate.close();
-        left.push_back(std::move(region));
-        return true;
+        if (!region) return false;
+        const bool isLeft = region->memory.agent == agent;
+        if (isLeft) {
+          region->isLeft.store(true, std::memory_order_release);
+          region->gate.close();
+        }
+        held.push_back(std::move(region));
+        return isLeft;
       });
     }
   }

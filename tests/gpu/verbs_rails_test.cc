@@ -62,8 +62,9 @@ void putToAll(const Two& side, const Line& line) {
       SCOPED_TRACE(std::to_string(from) + " to " + std::to_string(to));
       const MemoryRoute route = side.peer.routeOf(side.remotes[to], side.regions[from]);
       EXPECT_EQ(route.link, kLinks[from]);
-      if (from < 2)
+      if (from < 2) {
         EXPECT_EQ(route.nearness, "pcie-switch/3 from cuda" + std::to_string(from == 0 ? 4 : 0));
+      }
       fill(side.regions[from].data(), kBytes, ++seed);
       const Block block{&side.regions[from], 0, &side.remotes[to], 0, kBytes};
       PostOptions options;

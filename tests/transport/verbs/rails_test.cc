@@ -201,6 +201,28 @@ TEST_F(Rails, ARegionIsImportedOverTheRailThatIsUsed) {
   EXPECT_EQ(imported.front()->memory.agent, pair_->toB.core()->links().named("verbs.2"));
 }
 
+// Where it is used over both, it is taken back from both.
+TEST_F(Rails, ARegionThatIsImportedTwiceIsTakenBackTwice) {
+  const Environment devices(kTwoDevices);
+  const MovedContexts moved;
+  join(configWith(2), configWith(2));
+  PeerCore& peer = *pair_->toB.core();
+  std::vector<std::shared_ptr<ImportSlot>> slots;
+  for (const char* name : {"verbs", "verbs.2"}) {
+    const Link* const link = peer.links().named(name);
+    const auto slot = ImportSlot::current(remote_.slot(), link);
+    peer.imports().request(remote_.reference(), slot);
+    const auto isThere = [&] { return slot->state == ImportSlot::State::kReady; };
+    ASSERT_OK(peer.progress().wait(isThere, kSoon));
+    EXPECT_EQ(slot->region->memory.agent, link) << name;
+    EXPECT_EQ(ImportSlot::current(remote_.slot(), link), slot) << "it is asked for once";
+    slots.push_back(slot);
+  }
+  EXPECT_NE(slots[0]->region, slots[1]->region);
+  ASSERT_OK(pair_->b->unregister(far_->releaseRegion(), kSoon));
+  for (const auto& slot : slots) EXPECT_FALSE(slot->region->gate.enter());
+}
+
 // Of as near ones the first is taken; there is one rail where nothing else was asked for.
 TEST_F(Rails, WithoutDistancesTheFirstCarriesAll) {
   const Environment devices(kTwoDevices);
@@ -337,6 +359,7 @@ TEST_P(RailDies, TheOtherGoesOn) {
   EXPECT_EQ(route.link, alive());
   ASSERT_FALSE(route.refused.empty());
   EXPECT_TRUE(route.refused.front().starts_with(dead() + ": it failed: ")) << route.refused.front();
+  const uint64_t carried = bytesOver(*pair_->a, alive(), "put");
   // The word of the lost put came, or did not.
   const uint64_t before = signal.value();
   for (uint64_t round = 2; round < 12; ++round) {
@@ -345,6 +368,7 @@ TEST_P(RailDies, TheOtherGoesOn) {
     ASSERT_OK(signal.wait(before + round - 1, kSoon));
     ASSERT_TRUE(hasArrived()) << "round " << round;
   }
+  EXPECT_EQ(bytesOver(*pair_->a, alive(), "put"), carried + 10 * kBytes);
 }
 
 }  // namespace
