@@ -67,6 +67,7 @@ struct Config {
   std::string ibvLibrary = "libibverbs.so.1";
   InterfaceFilter ibDevices;           // with or without a port: "mlx5_0", "mlx5_0:1"
   std::optional<uint8_t> ibPort;       // of the devices; none: the first active one
+  uint8_t ibNics = 0;                  // devices of a context; 0: by its GPUs
   std::optional<uint32_t> ibGidIndex;  // none: chosen by the peer's addresses
   uint16_t ibPkey = 0xffff;
   uint8_t ibTrafficClass = 0;

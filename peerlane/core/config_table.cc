@@ -332,6 +332,19 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        [](std::string_view text, Config& config) {
          return readOptional(text, 255, config.ibPort) && config.ibPort != 0;
        }},
+      {"PEERLANE_IB_NICS",
+       {},
+       "number",
+       "auto",
+       "auto, 1 to 8",
+       "How many RDMA devices a context uses, each with a link to every peer: a transfer takes the "
+       "one that is nearest to its memory of this side. The smaller number of both sides holds. "
+       "auto is one for each different device that is the nearest one of a GPU of the context, at "
+       "most 4.",
+       [](std::string_view text, Config& config) {
+         config.ibNics = 0;
+         return text == "auto" || readNumber(text, 1, 8, config.ibNics);
+       }},
       {"PEERLANE_IB_GID_INDEX",
        {"NCCL_IB_GID_INDEX"},
        "number",

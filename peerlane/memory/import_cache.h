@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // ImportCache: the imports of one peer's regions, by allocation id and generation, so that a region
-// is attached once however often it is named, and detached after its last user has ended. The code
-// that detached it must call gone(). Thread-safe.
+// is attached once however often it is named, or once by each of several links, and detached after
+// its last user has ended. The code that detached it must call gone(). Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -68,10 +68,20 @@ class ImportCache {
   using Release = std::function<void(std::unique_ptr<ImportedRegion>)>;
   explicit ImportCache(Release release) : release_(std::make_shared<Release>(std::move(release))) {}
 
-  std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation) const {
+  // The one that the link `agent` attached; of any link where that is null.
+  std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation,
+                                       const Agent* agent = nullptr) const {
+    for (auto& region : all(allocation, generation))
+      if (agent == nullptr || region->memory.agent == agent) return std::move(region);
+    return nullptr;
+  }
+  // By every link.
+  std::vector<std::shared_ptr<ImportedRegion>> all(uint64_t allocation, uint64_t generation) const {
+    std::vector<std::shared_ptr<ImportedRegion>> alive;
     const MutexLock lock(mutex_);
-    auto found = regions_.find({allocation, generation});
-    return found == regions_.end() ? nullptr : found->second.region.lock();
+    if (const auto found = regions_.find({allocation, generation}); found != regions_.end())
+      found->second.addTo(alive);
+    return alive;
   }
 
   std::shared_ptr<ImportedRegion> insert(RemoteMemory memory) {
@@ -82,7 +92,8 @@ class ImportCache {
     });
     const MutexLock lock(mutex_);
     Entry& entry = regions_[{raw->memory.grant.allocation, raw->memory.grant.generation}];
-    entry.region = region;
+    std::erase_if(entry.regions, [](const auto& known) { return known.expired(); });
+    entry.regions.push_back(region);
     entry.isHeld = raw->isHeld();
     ++entry.copies;
     return region;
@@ -91,15 +102,20 @@ class ImportCache {
   // The link `agent` failed: its regions are found no more, and nothing that begins from now on
   // uses them.
   void leave(const Agent* agent) {
-    std::vector<std::shared_ptr<ImportedRegion>> left;  // may end after the lock
+    std::vector<std::shared_ptr<ImportedRegion>> held;  // may end after the lock
     const MutexLock lock(mutex_);
     for (auto& [key, entry] : regions_) {
-      auto region = entry.region.lock();
-      if (!region || region->memory.agent != agent) continue;
-      entry.region.reset();
-      region->isLeft.store(true, std::memory_order_release);
-      region->gate.close();
-      left.push_back(std::move(region));
+      std::erase_if(entry.regions, [&](const auto& known) {
+        auto region = known.lock();
+        if (!region) return false;
+        const bool isLeft = region->memory.agent == agent;
+        if (isLeft) {
+          region->isLeft.store(true, std::memory_order_release);
+          region->gate.close();
+        }
+        held.push_back(std::move(region));
+        return isLeft;
+      });
     }
   }
 
@@ -127,18 +143,26 @@ class ImportCache {
   std::vector<std::shared_ptr<ImportedRegion>> all() const {
     const MutexLock lock(mutex_);
     std::vector<std::shared_ptr<ImportedRegion>> alive;
-    for (const auto& [key, entry] : regions_)
-      if (auto region = entry.region.lock()) alive.push_back(std::move(region));
+    for (const auto& [key, entry] : regions_) entry.addTo(alive);
     return alive;
   }
 
  private:
   using Key = std::pair<uint64_t, uint64_t>;
   struct Entry {
-    std::weak_ptr<ImportedRegion> region;
-    size_t copies = 0;  // imported and not detached yet; more than one where it was imported again
+    std::vector<std::weak_ptr<ImportedRegion>> regions;  // by a link each
+    size_t copies = 0;  // imported and not detached yet; more than those where it was left
     bool isHeld = false;
-    bool isDetaching() const { return copies > (region.expired() ? 0u : 1u); }
+
+    bool isDetaching() const {
+      return copies > static_cast<size_t>(
+                          std::count_if(regions.begin(), regions.end(),
+                                        [](const auto& region) { return !region.expired(); }));
+    }
+    void addTo(std::vector<std::shared_ptr<ImportedRegion>>& alive) const {
+      for (const auto& known : regions)
+        if (auto region = known.lock()) alive.push_back(std::move(region));
+    }
   };
   std::shared_ptr<Release> release_;
   mutable Mutex mutex_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #ifdef PEERLANE_HAS_CUDA
 #include "peerlane/transport/cuda_ipc/cuda_ipc_transport.h"
@@ -16,20 +17,33 @@
 namespace peerlane {
 namespace {
 
-std::unique_ptr<Transport> cudaIpc([[maybe_unused]] const cuda::Gpus& gpus) {
+Transports one(std::unique_ptr<Transport> transport) {
+  Transports transports;
+  transports.push_back(std::move(transport));
+  return transports;
+}
+
+Transports cudaIpc([[maybe_unused]] const cuda::Gpus& gpus) {
 #ifdef PEERLANE_HAS_CUDA
-  if (!gpus.empty()) return makeCudaIpcTransport(gpus);
+  if (!gpus.empty()) return one(makeCudaIpcTransport(gpus));
 #endif
-  return nullptr;
+  return {};
 }
 
 // Places are far apart, so that others find room between them.
 void addAll() {
-  addTransport({"self", 100, LinkScope::kProcess, [](const auto&) { return makeSelfTransport(); }});
-  addTransport({"shm", 200, LinkScope::kHost, [](const auto&) { return makeShmTransport(); }});
-  addTransport({"cuda_ipc", 300, LinkScope::kHost, cudaIpc});
-  addTransport({"verbs", 350, LinkScope::kNetwork, makeVerbsTransport});
-  addTransport({"tcp", 400, LinkScope::kNetwork, [](const auto&) { return makeTcpTransport(); }});
+  addTransport({"self", 100, LinkScope::kProcess,
+                [](const auto&, const auto&) { return one(makeSelfTransport()); }});
+  addTransport({"shm", 200, LinkScope::kHost,
+                [](const auto&, const auto&) { return one(makeShmTransport()); }});
+  addTransport({"cuda_ipc", 300, LinkScope::kHost,
+                [](const auto&, const cuda::Gpus& gpus) { return cudaIpc(gpus); }});
+  addTransport(
+      {"verbs", 350, LinkScope::kNetwork, [](const Config& config, const cuda::Gpus& gpus) {
+         return makeVerbsTransports(config, gpus);
+       }});
+  addTransport({"tcp", 400, LinkScope::kNetwork,
+                [](const auto&, const auto&) { return one(makeTcpTransport()); }});
 }
 
 std::vector<TransportEntry> allEntries() {
@@ -52,9 +66,9 @@ Result<std::vector<std::unique_ptr<Transport>>> makeAllTransports(const Config& 
     return Status(Code::kInvalidArgument, "PEERLANE_LINKS (Config::links) names '" + link +
                                               "', which is no link; accepted are " + names);
   }
-  std::vector<std::unique_ptr<Transport>> transports;
+  Transports transports;
   for (const TransportEntry& entry : entries)
-    if (auto made = entry.make(gpus)) transports.push_back(std::move(made));
+    for (auto& made : entry.make(config, gpus)) transports.push_back(std::move(made));
   return transports;
 }
 

@@ -32,6 +32,7 @@
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/program/model/waker.h"
 #include "peerlane/transport/link_abilities.h"
+#include "peerlane/transport/link_rails.h"
 
 namespace peerlane {
 
@@ -50,6 +51,10 @@ struct LinkTraits {
   // From where to where bytes go, for people: devices with ports and addresses; empty: nothing to
   // tell.
   std::string path{};
+  // One of several links that only the distance of their devices from memory tells apart: `rail` is
+  // its place in the table. Null: it is no such link.
+  std::shared_ptr<const LinkRails> rails{};
+  uint32_t rail = 0;
   // How memory is made known to the device, best first, for people, and why not in other ways; one
   // text for each kind of memory and way. Empty: it need not be.
   std::vector<std::string> registrations{};

@@ -81,6 +81,9 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
+  // The name by which settings allow it. Transports of one family share it: each makes links over
+  // another device (link_rails.h).
+  virtual std::string_view family() const { return name(); }
   virtual LinkScope scope() const = 0;
   // All abilities that a link of it may have. A link is not made where others, which fail only with
   // the peer's process, attach all that it attaches.

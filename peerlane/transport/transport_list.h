@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The list of transports of this process: each context makes one of each when it starts. The
-// library's own are added by all_transports; further ones are added in the same way. Thread-safe.
+// The list of transports of this process: each context makes those of each entry when it starts.
+// The library's own are added by all_transports; further ones are added in the same way.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,12 +15,14 @@
 
 namespace peerlane {
 
+using Transports = std::vector<std::unique_ptr<Transport>>;
+
 struct TransportEntry {
-  std::string name;
-  int place = 0;  // in the order of preference: lower ones come before higher ones
+  std::string name;  // of the family
+  int place = 0;     // in the order of preference: lower ones come before higher ones
   LinkScope scope = LinkScope::kHost;
-  // `gpus`: of the context that asks. Null: it has no use for one.
-  std::function<std::unique_ptr<Transport>(const cuda::Gpus& gpus)> make;
+  // `gpus`: of the context that asks. Best first; none: it has no use for one.
+  std::function<Transports(const Config& config, const cuda::Gpus& gpus)> make;
 };
 
 // Contexts that are made from now on have it. Requires: no entry has its name.

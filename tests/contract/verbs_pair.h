@@ -53,7 +53,8 @@ class VerbsPair final : public LinkPair {
   std::unique_ptr<ReadinessSet> readiness_[2] = {ReadinessSet::create().value(),
                                                  ReadinessSet::create().value()};
   std::unique_ptr<Bell> bells_[2] = {Bell::create().value(), Bell::create().value()};
-  std::unique_ptr<Transport> transports_[2] = {makeVerbsTransport(), makeVerbsTransport()};
+  std::unique_ptr<Transport> transports_[2] = {std::move(makeVerbsTransports({}).front()),
+                                               std::move(makeVerbsTransports({}).front())};
   std::unique_ptr<Link> links_[2];
 };
 

@@ -21,8 +21,10 @@ class AddedTransport {
     addTransport({.name = options.name,
                   .place = place,
                   .scope = options.scope,
-                  .make = [&network, options](const cuda::Gpus&) {
-                    return std::make_unique<FakeTransport>(network, options);
+                  .make = [&network, options](const Config&, const cuda::Gpus&) {
+                    Transports made;
+                    made.push_back(std::make_unique<FakeTransport>(network, options));
+                    return made;
                   }});
   }
   ~AddedTransport() { removeTransport(name_); }

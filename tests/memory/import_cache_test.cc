@@ -83,6 +83,38 @@ TEST(ImportCache, WhatALostLinkReachedIsFoundNoMore) {
   EXPECT_EQ(cache.find(1, 10), anew);
 }
 
+// Links over several devices may each have attached the region.
+TEST(ImportCache, ARegionMayBeThereByEachOfSeveralLinks) {
+  std::vector<std::unique_ptr<ImportedRegion>> released;
+  ImportCache cache(
+      [&](std::unique_ptr<ImportedRegion> region) { released.push_back(std::move(region)); });
+  Agent* const agents[] = {reinterpret_cast<Agent*>(0x10), reinterpret_cast<Agent*>(0x20)};
+  std::shared_ptr<ImportedRegion> regions[2];
+  for (int i : {0, 1}) {
+    RemoteMemory over = memory(1, 10);
+    over.agent = agents[i];
+    regions[i] = cache.insert(std::move(over));
+  }
+  for (int i : {0, 1}) EXPECT_EQ(cache.find(1, 10, agents[i]), regions[i]);
+  EXPECT_NE(cache.find(1, 10), nullptr);
+  EXPECT_EQ(cache.find(1, 10, reinterpret_cast<Agent*>(0x30)), nullptr);
+  EXPECT_EQ(cache.all(1, 10).size(), 2u);
+  EXPECT_FALSE(cache.isDetaching(1, 10));
+  cache.leave(agents[0]);
+  EXPECT_FALSE(regions[0]->gate.enter());
+  EXPECT_TRUE(regions[1]->gate.enter());
+  regions[1]->gate.leave();
+  EXPECT_EQ(cache.all(1, 10), std::vector{regions[1]});
+  EXPECT_TRUE(cache.isDetaching(1, 10));
+  for (auto& region : regions) region.reset();
+  ASSERT_EQ(released.size(), 2u);
+  for (const auto& region : released) {
+    EXPECT_TRUE(cache.isDetaching(1, 10));
+    cache.gone(region->memory.grant);
+  }
+  EXPECT_FALSE(cache.isDetaching(1, 10));
+}
+
 TEST(ImportCache, EachRegionIsReleasedOnceWhateverThreadsDo) {
   std::atomic<int> inserted{0};
   std::atomic<int> released{0};

@@ -125,12 +125,13 @@ Finding findingOf(const std::string& path, const Result<RdmaTrialOutcome>& outco
 Finding tryLink(const Config& config, const Subject& subject, const std::string& device) {
   const std::string name = "link verbs, two processes";
   const auto outcome = [&]() -> Result<TrialOutcome> {
-    const std::map<std::string, std::string> only{{"PEERLANE_LINKS", "verbs"},
-                                                  {"PEERLANE_IB_HCA", "=" + device}};
+    const std::map<std::string, std::string> only{
+        {"PEERLANE_LINKS", "verbs"}, {"PEERLANE_IB_HCA", "=" + device}, {"PEERLANE_IB_NICS", "1"}};
     PEERLANE_ASSIGN(const Config changes, Config::fromVariables(only));
     TrialOptions options{.config = config, .device = subject.gpu(), .secondDevice = subject.gpu()};
     options.config.links = changes.links;
     options.config.ibDevices = changes.ibDevices;
+    options.config.ibNics = changes.ibNics;
     for (const auto& [key, value] : only) options.environment.push_back(key + "=" + value);
     PEERLANE_ASSIGN(const auto trial, Trial::create(std::move(options)));
     const TrialMemory memory = subject.isGpu() ? TrialMemory::kGpuMalloc : TrialMemory::kPrivate;

@@ -70,6 +70,7 @@ class RegionNumbers {
   RegionNumbers(const PeerCore& peer, BlockList& list) : peer_(peer), list_(list) {}
 
   Result<TargetId> local(const Region* region);
+  // Requires: a local one has a number. The first of them says from where the way is short.
   Result<TargetId> remote(const RemoteRegion* region);
 
  private:
@@ -104,7 +105,7 @@ Result<TargetId> RegionNumbers::remote(const RemoteRegion* region) {
                                                accessName(wanted));
   if (remotes.size() >= kMaxRegions)
     return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
-  remotes.push_back(region->current());
+  remotes.push_back(region->nearTo(*list_.locals.front()));
   return static_cast<TargetId>(BlockList::kRemoteBit + remotes.size() - 1);
 }
 

@@ -23,6 +23,7 @@ LocalMemory localMemory(const BlockList& blocks, DeviceStream stream) {
   LocalMemory memory;
   for (const auto& local : blocks.locals)
     (isOfHost(local->memory.kind) ? memory.ofHost : memory.ofDevice) = local->memory.kind;
+  if (!blocks.empty()) memory.place = blocks.locals.front()->memory.device;
   // Of host memory alone nothing is done on a stream.
   memory.onStream = stream && (memory.ofDevice ||
                                !std::all_of(blocks.remotes.begin(), blocks.remotes.end(),

@@ -36,33 +36,33 @@ std::optional<size_t> findNic(const TopologyReport& report, const std::string& n
   return std::nullopt;
 }
 
-struct Ranked {
-  DevicePath path{kPlaceless, 0};
-  RankedRdmaDevice device;
-};
+// Of two paths of one kind the one of fewer hops is shorter.
+uint32_t lengthOf(PathKind kind, uint32_t hops) {
+  return static_cast<uint32_t>(kind) << 16 | std::min<uint32_t>(hops, 0xffff);
+}
 
-Ranked rank(const TopologyReport& report, size_t memory, size_t index,
-            const RdmaCandidate& candidate) {
+RankedRdmaDevice rank(const TopologyReport& report, size_t memory, size_t index,
+                      const RdmaCandidate& candidate) {
   const TopologyDevice& from = report.devices[memory];
   if (const auto nic = findNic(report, candidate.name)) {
     const DevicePath path = report.path(memory, *nic);
-    return {path,
-            {index, std::string(pathKindName(path.kind)) + "/" + std::to_string(path.hops) +
-                        " from " + from.name}};
+    return {index, lengthOf(path.kind, path.hops),
+            std::string(pathKindName(path.kind)) + "/" + std::to_string(path.hops) + " from " +
+                from.name};
   }
   if (candidate.numaNode < 0 || from.numaNode < 0)
-    return {{kPlaceless, 0}, {index, "no known place"}};
+    return {index, lengthOf(kPlaceless, 0), "no known place"};
   // Of the PCI path only its end is known: behind those of that kind that are known better.
   const bool isSame = candidate.numaNode == from.numaNode;
   const PathKind kind = isSame ? PathKind::kNumaNode : PathKind::kSystem;
-  return {{kind, ~0u},
-          {index, std::string(pathKindName(kind)) + " from " + from.name + " (node" +
-                      std::to_string(candidate.numaNode) + ")"}};
+  return {index, lengthOf(kind, ~0u),
+          std::string(pathKindName(kind)) + " from " + from.name + " (node" +
+              std::to_string(candidate.numaNode) + ")"};
 }
 
 std::vector<RankedRdmaDevice> inOwnOrder(size_t count, const std::string& reason) {
   std::vector<RankedRdmaDevice> devices;
-  for (size_t i = 0; i < count; ++i) devices.push_back({i, reason});
+  for (size_t i = 0; i < count; ++i) devices.push_back({i, 0, reason});
   return devices;
 }
 
@@ -79,15 +79,12 @@ std::vector<RankedRdmaDevice> rankRdmaDevices(const TopologyReport& report,
                                               const std::vector<RdmaCandidate>& candidates) {
   const auto place = findMemory(report, memory);
   if (!place) return inOwnOrder(candidates.size(), "the place of the memory is not known");
-  std::vector<Ranked> ranked;
+  std::vector<RankedRdmaDevice> ranked;
   for (size_t i = 0; i < candidates.size(); ++i)
     ranked.push_back(rank(report, *place, i, candidates[i]));
-  std::stable_sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
-    return std::pair(a.path.kind, a.path.hops) < std::pair(b.path.kind, b.path.hops);
-  });
-  std::vector<RankedRdmaDevice> devices;
-  for (Ranked& one : ranked) devices.push_back(std::move(one.device));
-  return devices;
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.distance < b.distance; });
+  return ranked;
 }
 
 Result<std::vector<RankedRdmaDevice>> rankRdmaDevices(

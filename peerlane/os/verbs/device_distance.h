@@ -26,8 +26,9 @@ struct RdmaCandidate {
 RdmaCandidate rdmaCandidate(const std::string& name);
 
 struct RankedRdmaDevice {
-  size_t index = 0;    // among the candidates
-  std::string reason;  // "pcie-switch/3 from cuda0"
+  size_t index = 0;       // among the candidates
+  uint32_t distance = 0;  // only compared, with those from the same memory
+  std::string reason;     // "pcie-switch/3 from cuda0"
 };
 
 // All of them, nearest first; in their own order where they are as near. A device in software has

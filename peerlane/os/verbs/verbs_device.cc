@@ -51,6 +51,20 @@ Status agree(const InterfaceFilter& filter, std::optional<uint8_t> port) {
   return Status::ok();
 }
 
+// The ports of a device that the filter names, where it names several.
+std::vector<std::optional<uint8_t>> portsOf(const InterfaceFilter& filter,
+                                            const std::string& device,
+                                            std::optional<uint8_t> wanted) {
+  std::vector<std::optional<uint8_t>> ports;
+  if (!wanted && !filter.exclude)
+    for (int port = 1; port <= UINT8_MAX; ++port)
+      if (std::find(filter.names.begin(), filter.names.end(),
+                    device + ":" + std::to_string(port)) != filter.names.end())
+        ports.emplace_back(static_cast<uint8_t>(port));
+  if (ports.size() < 2) ports.assign(1, wanted);
+  return ports;
+}
+
 }  // namespace
 
 bool Gid::isIpv4() const {
@@ -79,11 +93,14 @@ Result<VerbsDevice::Survey> VerbsDevice::survey(const Library& library,
     return Status(Code::kNotSupported, lastError(library.file + ": ibv_get_device_list"));
   Survey survey;
   for (int i = 0; i < count; ++i) {
-    auto opened = open(library, list[i], filter, port);
-    if (opened)
-      survey.devices.push_back(std::move(*opened));
-    else
-      survey.refused.push_back({library.ibv_get_device_name(list[i]), opened.status()});
+    const std::string name = library.ibv_get_device_name(list[i]);
+    for (const std::optional<uint8_t> each : portsOf(filter, name, port)) {
+      auto opened = open(library, list[i], filter, each);
+      if (opened)
+        survey.devices.push_back(std::move(*opened));
+      else
+        survey.refused.push_back({name, opened.status()});
+    }
   }
   library.ibv_free_device_list(list);
   return survey;

@@ -35,7 +35,8 @@ struct Gid {
 class VerbsDevice {
  public:
   // All that can be used: those with an InfiniBand or RoCE port that is active, in the order of the
-  // library, one port for each. `filter`: names with or without a port ("mlx5_0", "mlx5_0:1").
+  // library, one port for each; of a device of which `filter` names several ports, each of those.
+  // `filter`: names with or without a port ("mlx5_0", "mlx5_0:1").
   // `port`: the only one; else the first that is active. Errors: kNotSupported where there is none,
   // with the reason for each device; kInvalidArgument where both name a port and they differ.
   static Result<std::vector<std::unique_ptr<VerbsDevice>>> openAll(

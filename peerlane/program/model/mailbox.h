@@ -56,6 +56,9 @@ struct AgentWork {
   uint32_t piece = 0;
   uint64_t offset = 0;  // bytes already moved of the current piece
   std::array<uint64_t, 2> scratch{};
+  // Words about it go by another wire: a put must stand in the peer's memory when it has ended, for
+  // all who look there, not only be acknowledged. Set before each call of serve().
+  bool mustStand = false;
   std::atomic<bool> finished{false};  // release by the finishing thread; acquire by Mailbox::serve
   std::atomic<Code> code{Code::kOk};  // written before `finished`
 };

@@ -9,14 +9,14 @@
 
 namespace peerlane {
 
-const std::shared_ptr<ImportSlot>& ImportSlot::successor() {
+const std::shared_ptr<ImportSlot>& ImportSlot::made(std::shared_ptr<ImportSlot>& slot) {
   const MutexLock lock(mutex_);
-  if (!next_) {
-    next_ = std::make_shared<ImportSlot>();
-    next_->bytes = bytes;
-    next_->inChunks = inChunks;
+  if (!slot) {
+    slot = std::make_shared<ImportSlot>();
+    slot->bytes = bytes;
+    slot->inChunks = inChunks;
   }
-  return next_;
+  return slot;
 }
 
 Imports::Imports(PeerEnvironment& env, LinkSet& links)
@@ -44,6 +44,7 @@ bool Imports::reaches(const std::shared_ptr<ImportedRegion>& region, uint64_t of
 void Imports::request(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot) {
   auto expected = ImportSlot::State::kNone;
   if (!slot->state.compare_exchange_strong(expected, ImportSlot::State::kPending)) return;
+  if (const Link* const nearest = links_.nearest(reference, {})) (void)slot->isFor(*nearest);
   // A handle may outlive the context: then nobody runs what is posted.
   if (env_.status.over()) return done(slot, env_.status.failure());
   env_.post([this, reference, slot] {
@@ -59,13 +60,14 @@ void Imports::request(const RegionReference& reference, const std::shared_ptr<Im
 // Few are under way at once, so that their answers, and the descriptors beside them, do not pile up
 // at the owner.
 void Imports::start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot) {
-  if (auto known = cache_->find(reference.allocation, reference.generation)) {
+  const Link* const wanted = slot->wanted();
+  if (auto known = cache_->find(reference.allocation, reference.generation, wanted)) {
     if (known->gate.isRevoked()) return done(slot, known->whyClosed());
     return done(slot, known);
   }
   for (auto& [request, asked] : asked_) {
     if (asked.reference.allocation != reference.allocation ||
-        asked.reference.generation != reference.generation)
+        asked.reference.generation != reference.generation || asked.wanted != wanted)
       continue;
     asked.slots.push_back(slot);
     return;
@@ -74,16 +76,20 @@ void Imports::start(const RegionReference& reference, const std::shared_ptr<Impo
     queued_.push_back({reference, slot});
     return;
   }
-  ask({reference, linksFor(reference), {slot}});
+  ask({reference, wanted, linksFor(reference, wanted), {slot}});
 }
 
-// As far as the reference says what the memory is.
-std::vector<std::string> Imports::linksFor(const RegionReference& reference) const {
+// As far as the reference says what the memory is. The wanted one comes before those that are as
+// good.
+std::vector<std::string> Imports::linksFor(const RegionReference& reference,
+                                           const Link* wanted) const {
   std::vector<std::string> names;
   for (const Link* link : links_.live()) {
     const LinkTraits& traits = link->traits();
-    if (!reference.kind || traits.abilities.can(*reference.kind, Ability::kAttaches))
-      names.push_back(traits.transport);
+    if (reference.kind && !traits.abilities.can(*reference.kind, Ability::kAttaches)) continue;
+    const bool isAsGood = wanted != nullptr && link != wanted && links_.isLive(*wanted) &&
+                          traits.rails == wanted->traits().rails;
+    if (!isAsGood) names.push_back(traits.transport);
   }
   return names;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Imports: the regions of one peer that are imported here. Each is asked for once over the control
-// connection, however many handles name it, and released with the last one. Owned by PeerCore.
+// connection, however many handles name it, and released with the last one; where links over
+// several devices reach it, once for each of them that is of use. Owned by PeerCore.
 // Thread-safe, but for the functions that are named as the
 // progress thread's.
 #pragma once
@@ -45,12 +46,34 @@ struct ImportSlot {
       [[unlikely]] at = &(*at)->successor();
     return *at;
   }
+  // The same for `link`, which is one of several that only their devices tell apart, and each of
+  // which has a slot of its own. Null: there are no such links.
+  static const std::shared_ptr<ImportSlot>& current(const std::shared_ptr<ImportSlot>& slot,
+                                                    const Link* link) {
+    const std::shared_ptr<ImportSlot>* at = &current(slot);
+    while (link != nullptr && !(*at)->isFor(*link)) at = &current((*at)->sister());
+    return *at;
+  }
+  // The link over which it is to be imported, if that is there when it is asked for; null: the best
+  // one, and constant otherwise.
+  const Link* wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  // Makes it `link`, where it is none yet.
+  bool isFor(const Link& link) {
+    const Link* known = wanted();
+    return known == &link ||
+           (known == nullptr && (wanted_.compare_exchange_strong(known, &link) || known == &link));
+  }
 
  private:
-  const std::shared_ptr<ImportSlot>& successor();
+  const std::shared_ptr<ImportSlot>& successor() { return made(next_); }
+  const std::shared_ptr<ImportSlot>& sister() { return made(sister_); }
+  const std::shared_ptr<ImportSlot>& made(std::shared_ptr<ImportSlot>& slot);
 
+  std::atomic<const Link*> wanted_{nullptr};
   Mutex mutex_;
-  std::shared_ptr<ImportSlot> next_;  // made under the lock, constant then
+  // Each is made under the lock, and constant then.
+  std::shared_ptr<ImportSlot> next_;
+  std::shared_ptr<ImportSlot> sister_;
 };
 
 class Imports {
@@ -74,9 +97,10 @@ class Imports {
   // The links are made.
   void open();
   bool isOpen() const { return cache_ != nullptr; }
-  // Of the next four: the region itself is looked up by any thread, once it is open.
-  std::shared_ptr<ImportedRegion> find(uint64_t allocation, uint64_t generation) const {
-    return cache_->find(allocation, generation);
+  // Of the next four: the region itself is looked up by any thread, once it is open. By each link
+  // that attached it.
+  std::vector<std::shared_ptr<ImportedRegion>> all(uint64_t allocation, uint64_t generation) const {
+    return cache_->all(allocation, generation);
   }
   bool isDetaching(uint64_t allocation, uint64_t generation) const {
     return cache_->isDetaching(allocation, generation);
@@ -98,6 +122,7 @@ class Imports {
  private:
   struct Asked {
     RegionReference reference;
+    const Link* wanted;              // as the slots say
     std::vector<std::string> links;  // over which it may come, best first
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
@@ -110,7 +135,7 @@ class Imports {
     std::shared_ptr<ImportedRegion> region;
   };
   void start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
-  std::vector<std::string> linksFor(const RegionReference& reference) const;
+  std::vector<std::string> linksFor(const RegionReference& reference, const Link* wanted) const;
   void ask(Asked asked);
   Status answered(Asked asked, const control::ImportReply& message);
   Status release(const RegionReference& reference);

@@ -50,7 +50,7 @@ void LinkNegotiation::refuse(const std::string& name, std::string reason) {
 
 std::string LinkNegotiation::whyForbidden(const Transport& transport) const {
   const Config& config = env_.around.config;
-  if (!config.allowsLink(std::string(transport.name()))) return "not among PEERLANE_LINKS";
+  if (!config.allowsLink(transport.family())) return "not among PEERLANE_LINKS";
   if (config.networkOnly && transport.scope() != LinkScope::kNetwork)
     return "only links between hosts were asked for";
   return {};
@@ -234,7 +234,7 @@ Status LinkNegotiation::noLink(const Offered& offered) const {
   for (const auto& transport : env_.around.transports) {
     const std::string name(transport->name());
     if (!transport->abilities().canAny(MemoryPlace::kHost, Ability::kAttaches) ||
-        config.allowsLink(name))
+        config.allowsLink(transport->family()) || name != transport->family())
       continue;
     forbidden.push_back(name);
     if (offered.contains(name)) offeredOnly.push_back(name);
@@ -276,6 +276,12 @@ Status LinkNegotiation::makeChosen(const control::Accepted& message) {
   // Before the peer's own reasons are taken over: it knows these.
   PEERLANE_RETURN_IF_ERROR(sendMade());
   takeRefusals(message.refused);
+  // Of these the peer knows nothing.
+  for (const auto& transport : env_.around.transports) {
+    const std::string name(transport->name());
+    if (pending_.contains(name) && !offers_.contains(name) && !links_.isRefused(name))
+      refuse(name, "not offered by the peer");
+  }
   return Status::ok();
 }
 

@@ -30,6 +30,16 @@ By wayOver(const LinkAbilities& abilities, const MemoryKind* remote, MemoryPlace
   return byAgent ? By::kAgent : By::kNothing;
 }
 
+bool areRails(const Link& a, const Link& b) {
+  return a.traits().rails && a.traits().rails == b.traits().rails;
+}
+
+// Requires: it is one of several rails.
+const LinkRails::Distance& distanceOf(const Link& link, const LocalMemory& local) {
+  const LinkTraits& traits = link.traits();
+  return traits.rails->rails[traits.rail].from(local.place);
+}
+
 MemoryPlace placeOf(const RegionReference& region) {
   if (region.kind) return region.kind->place;
   return region.device.kind == DeviceKind::kHost ? MemoryPlace::kHost : MemoryPlace::kCuda;
@@ -92,23 +102,30 @@ LinkRoute LinkSet::routeOver(const RemoteMemory& memory, const LocalMemory& loca
   return by == By::kNothing ? LinkRoute() : LinkRoute{by, &link};
 }
 
-LinkRoute LinkSet::route(const MemoryKind& remote, const LocalMemory& local) const {
+LinkRoute LinkSet::route(const MemoryKind* remote, MemoryPlace place,
+                         const LocalMemory& local) const {
+  LinkRoute found;
   for (const auto& made : made_) {
+    const Link& link = *made->link;
+    if (found.link != nullptr && !areRails(*found.link, link)) continue;
     if (!isLive(*made)) continue;
-    const By by = wayOver(made->link->traits().abilities, &remote, remote.place, local);
-    if (by != By::kNothing) return {by, made->link.get()};
+    const By by = wayOver(link.traits().abilities, remote, place, local);
+    if (by == By::kNothing) continue;
+    if (found.link == nullptr)
+      found = {by, &link};
+    else if (by == found.by && distanceOf(link, local).steps < distanceOf(*found.link, local).steps)
+      found.link = &link;
+    if (!hasRails_) return found;
   }
-  return {};
+  return found;
+}
+
+LinkRoute LinkSet::route(const MemoryKind& remote, const LocalMemory& local) const {
+  return route(&remote, remote.place, local);
 }
 
 LinkRoute LinkSet::route(const RegionReference& region, const LocalMemory& local) const {
-  if (region.kind) return route(*region.kind, local);
-  for (const auto& made : made_) {
-    if (!isLive(*made)) continue;
-    const By by = wayOver(made->link->traits().abilities, nullptr, placeOf(region), local);
-    if (by != By::kNothing) return {by, made->link.get()};
-  }
-  return {};
+  return route(region.kind ? &*region.kind : nullptr, placeOf(region), local);
 }
 
 std::string LinkSet::whyNot(const Link& link, const MemoryKind& remote,
@@ -128,15 +145,30 @@ std::string LinkSet::whyNot(const Link& link, const MemoryKind& remote,
          " of this side";
 }
 
+// "mlx5_1:1 is farther: system/9 from cuda0"
+std::string LinkSet::whyFarther(const Link& link, const Link& taken, const LocalMemory& local) {
+  const LinkTraits& traits = link.traits();
+  const bool isFarther = distanceOf(link, local).steps > distanceOf(taken, local).steps;
+  return traits.rails->rails[traits.rail].device +
+         (isFarther ? " is farther: " : " is no nearer: ") + nearnessOf(link, local);
+}
+
+std::string LinkSet::nearnessOf(const Link& link, const LocalMemory& local) {
+  return link.traits().rails ? distanceOf(link, local).reason : std::string();
+}
+
 std::vector<control::Refusal> LinkSet::whyNot(const MemoryKind& remote,
                                               const LocalMemory& local) const {
   std::vector<control::Refusal> all;
+  const Link* const taken = route(remote, local).link;
   for (const auto& made : made_) {
     const LinkTraits& traits = made->link->traits();
     if (!isLive(*made))
       all.push_back({traits.transport, "it failed: " + made->why});
     else if (wayOver(traits.abilities, &remote, remote.place, local) == By::kNothing)
       all.push_back({traits.transport, whyNot(*made->link, remote, local)});
+    else if (taken != nullptr && made->link.get() != taken && areRails(*taken, *made->link))
+      all.push_back({traits.transport, whyFarther(*made->link, *taken, local)});
   }
   all.insert(all.end(), refused_.begin(), refused_.end());
   return all;
@@ -266,6 +298,7 @@ bool LinkSet::isRefused(const std::string& transport) const {
 
 void LinkSet::add(std::unique_ptr<Link> link) {
   auto made = std::make_unique<Made>();
+  hasRails_ |= link->traits().rails != nullptr;
   made->link = std::move(link);
   made_.push_back(std::move(made));
 }

@@ -38,6 +38,7 @@ struct LocalMemory {
   std::optional<MemoryKind> ofHost{};
   std::optional<MemoryKind> ofDevice{};
   bool onStream = false;  // in the order of a stream, so a GPU copies
+  Device place{};         // of the first of it
 };
 
 class LinkSet {
@@ -64,16 +65,28 @@ class LinkSet {
   // The peer may write memory of this side without an agent of this side.
   bool peerWritesAlone() const;
 
-  // The best link that reaches both: a region of the peer and memory of this side. `kind`: empty
+  // The best link that reaches both: of several that only their devices tell apart (LinkRails) the
+  // one whose device is nearest to this side's memory, the first of those that are as near: a
+  // region of the peer and memory of this side. `kind`: empty
   // where the reference does not say it, then whatever is at the device counts. Allocates nothing.
   LinkRoute route(const RegionReference& region, const LocalMemory& local) const;
   // The same for one that is imported: over the link that attached it, or not at all.
   LinkRoute routeOver(const RemoteMemory& memory, const LocalMemory& local) const;
   // The same for any kind of the peer's memory.
   LinkRoute route(const MemoryKind& remote, const LocalMemory& local) const;
-  // Why a link that is tried does not reach both, each link with its reason; those that were never
-  // made, too.
+  // The link of route(), where it is one of several that only their devices tell apart; else null.
+  // Allocates nothing.
+  const Link* nearest(const RegionReference& region, const LocalMemory& local) const {
+    if (!hasRails_) return nullptr;
+    const Link* const link = route(region, local).link;
+    return link != nullptr && link->traits().rails ? link : nullptr;
+  }
+  // Why a link that is tried does not reach both, or is not the nearest that does, each link with
+  // its reason; those that were never made, too.
   std::vector<control::Refusal> whyNot(const MemoryKind& remote, const LocalMemory& local) const;
+  // How far the device of a link is from this side's memory, for people; empty where that decides
+  // nothing.
+  static std::string nearnessOf(const Link& link, const LocalMemory& local);
   // Why bytes cannot go straight between a region of the peer and this side's memory. Empty when
   // they can, as far as is known before the import.
   std::string whyStaged(const RegionReference& region, const LocalMemory& local) const;
@@ -120,16 +133,19 @@ class LinkSet {
     std::atomic<bool> isTold{false};     // its failure; by the thread with the turn
   };
   Link* firstForWords() const;
+  LinkRoute route(const MemoryKind* remote, MemoryPlace place, const LocalMemory& local) const;
   Status firstWith(Code code) const;
   bool isLive(const Made& made) const { return !made.isGivenUp.load(std::memory_order_acquire); }
   // "; cuda_ipc: ..." for each transport that was refused and would reach memory at `place`.
   std::string refusalsOf(MemoryPlace place, const char* before, const char* after) const;
   std::string whyNot(const Link& link, const MemoryKind& remote, const LocalMemory& local) const;
+  static std::string whyFarther(const Link& link, const Link& taken, const LocalMemory& local);
 
   std::vector<std::unique_ptr<Made>> made_;  // best first
   std::atomic<Link*> words_{nullptr};        // release by the progress thread, acquire by all
   std::atomic<bool> newFailure_{false};
   bool devicesAdd_ = false;
+  bool hasRails_ = false;
   std::vector<control::Refusal> refused_;
   std::vector<LinkAbilities> refusedAbilities_;  // of each, as far as they are known here
 };

@@ -15,13 +15,14 @@ Served LinkDispatch::serve(AgentWork& work) {
   Agent* const agent = agentOf(*work.entry);
   if (agent != last_ && !work.mailbox->isOldest(work)) return Served::kAgain;
   last_ = agent;
+  work.mustStand = agent != words_.load(std::memory_order_acquire);
   return agent->serve(work);
 }
 
 Mailbox* Mailboxes::borrow() {
   const MutexLock lock(mutex_);
   if (free_.empty()) {
-    all_.push_back(std::make_unique<Dispatched>());
+    all_.push_back(std::make_unique<Dispatched>(words_));
     free_.push_back(&all_.back()->mailbox);
   }
   Mailbox* mailbox = free_.back();

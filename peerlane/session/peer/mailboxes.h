@@ -15,21 +15,29 @@
 
 namespace peerlane {
 
-// Hands each entry to its link: not before the entries that went to another one are complete. One
-// mailbox has one; calls as for Agent::serve, so one thread at a time.
+// Hands each entry to its link: not before the entries that went to another one are complete. A put
+// over another link than that of the words is complete when it stands in memory, because the word
+// that tells of it, of this mailbox or of another one, goes by another wire. One mailbox has one;
+// calls as for Agent::serve, so one thread at a time.
 class LinkDispatch final : public Agent {
  public:
+  // `words`: the link that carries them.
+  explicit LinkDispatch(const std::atomic<const Agent*>& words) : words_(words) {}
+
   Served serve(AgentWork& work) override;
   void abandon(AgentWork& work, Code code) override { agentOf(*work.entry)->abandon(work, code); }
   void handedOut(AgentWork& first, AgentWork& last) override { last_->handedOut(first, last); }
 
  private:
   static Agent* agentOf(const MailboxEntry& entry);
+  const std::atomic<const Agent*>& words_;
   Agent* last_ = nullptr;
 };
 
 class Mailboxes {
  public:
+  // Before the first is borrowed, and when another link takes over.
+  void setWords(const Agent& link) { words_.store(&link, std::memory_order_release); }
   // Requires: the peer was ready once.
   Mailbox* borrow();
   // Requires: it is idle.
@@ -42,9 +50,12 @@ class Mailboxes {
   bool serve();
 
   struct Dispatched {
+    explicit Dispatched(const std::atomic<const Agent*>& words) : dispatch(words) {}
     LinkDispatch dispatch;
     Mailbox mailbox{dispatch};
   };
+  // Its own, because it is read until the last link has ended.
+  std::atomic<const Agent*> words_{nullptr};
   std::atomic<uint32_t> lent_{0};  // a hint for turns: worth taking the lock
   Mutex mutex_;
   std::vector<std::unique_ptr<Dispatched>> all_ PEERLANE_GUARDED_BY(mutex_);

@@ -23,6 +23,7 @@ std::string Route::toString() const {
     text += "\n";
   }
   if (!path.empty()) text += "  devices:                   " + path + "\n";
+  for (const std::string& one : rails) text += "  by distance:               " + one + "\n";
   for (const std::string& one : registrations) text += "  registration:              " + one + "\n";
   text += "  region rights enforced by: " + rightsEnforcedBy;
   if (!readOnlyEnforcedBy.empty() && readOnlyEnforcedBy != rightsEnforcedBy)
@@ -113,6 +114,27 @@ RemoteRegion RemoteRegion::current() const {
 
 namespace {
 
+LocalMemory localOf(const MemoryKind& kind, const Device& place = {}) {
+  LocalMemory local;
+  (isCuda(kind) ? local.ofDevice : local.ofHost) = kind;
+  local.place = place;
+  return local;
+}
+
+}  // namespace
+
+RemoteRegion RemoteRegion::nearTo(const RegionRecord& local) const {
+  RemoteRegion region = *this;
+  if (!slot_) return region;
+  const LinkSet& links = peer_->links();
+  const Link* const nearest =
+      links.nearest(reference_, localOf(local.memory.kind, local.memory.device));
+  region.slot_ = ImportSlot::current(slot_, nearest);
+  return region;
+}
+
+namespace {
+
 Status emptyPeer() {
   return Status(Code::kInvalidArgument, "an empty Peer; take one from Context::connect or accept");
 }
@@ -151,21 +173,16 @@ std::vector<std::string> devicesOf(const PeerCore& core) {
 
 namespace {
 
-LocalMemory localOf(const MemoryKind& kind) {
-  LocalMemory local;
-  (isCuda(kind) ? local.ofDevice : local.ofHost) = kind;
-  return local;
-}
-
-MemoryRoute memoryRoute(const LinkSet& links, const MemoryKind& remote, const MemoryKind& local) {
+MemoryRoute memoryRoute(const LinkSet& links, const MemoryKind& remote, const LocalMemory& local) {
   MemoryRoute route;
   route.memory = remote.name();
-  const LinkRoute found = links.route(remote, localOf(local));
+  const LinkRoute found = links.route(remote, local);
   if (found.link != nullptr) {
     route.link = found.link->traits().transport;
     route.by = found.by == LinkRoute::By::kMapping ? "mapping" : "agent";
+    route.nearness = LinkSet::nearnessOf(*found.link, local);
   }
-  for (const control::Refusal& refusal : links.whyNot(remote, localOf(local)))
+  for (const control::Refusal& refusal : links.whyNot(remote, local))
     route.refused.push_back(refusal.transport + ": " + refusal.reason);
   return route;
 }
@@ -174,8 +191,22 @@ std::vector<MemoryRoute> memoryRoutes(const PeerCore& core) {
   std::vector<MemoryRoute> routes;
   for (const MemoryKind& remote : knownKinds())
     if (core.links().route(remote, localOf(MemoryKind::kPrivate)).link != nullptr)
-      routes.push_back(memoryRoute(core.links(), remote, MemoryKind::kPrivate));
+      routes.push_back(memoryRoute(core.links(), remote, localOf(MemoryKind::kPrivate)));
   return routes;
+}
+
+// "verbs.2 over mlx5_1:1 at ... to ...: numa-node from node1, pcie-switch/3 from cuda1"
+std::vector<std::string> railsOf(const LinkSet& links) {
+  std::vector<std::string> texts;
+  for (const Link* link : links.live()) {
+    const LinkTraits& traits = link->traits();
+    if (!traits.rails) continue;
+    const LinkRails::Rail& rail = traits.rails->rails[traits.rail];
+    std::string text = traits.transport + " over " + traits.path + ": " + rail.fromHost.reason;
+    for (const auto& [device, distance] : rail.fromDevices) text += ", " + distance.reason;
+    texts.push_back(std::move(text));
+  }
+  return texts;
 }
 
 std::string enginesOf(const Link& link) {
@@ -192,7 +223,7 @@ MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const
                                       ? MemoryPlace::kHost
                                       : MemoryPlace::kCuda};
   return memoryRoute(core_->links(), remote.reference().kind.value_or(plain),
-                     local.record()->memory.kind);
+                     localOf(local.record()->memory.kind, local.record()->memory.device));
 }
 
 Route Peer::route() const {
@@ -227,6 +258,7 @@ Route Peer::route() const {
   route.protection = traits.protection;
   route.sockets = traits.sockets;
   route.path = traits.path;
+  route.rails = railsOf(links);
   route.registrations = traits.registrations;
   route.readOnlyEnforcedBy = enforcerName(traits.readOnlyEnforcer.value_or(enforcer));
   for (const auto& refusal : links.refused())

@@ -54,6 +54,8 @@ class RemoteRegion {
   const std::shared_ptr<ImportSlot>& slot() const { return slot_; }
   // The same region, to be used by what begins now: imported anew if the link of the import failed.
   RemoteRegion current() const;
+  // The same for memory of this side: over the nearest of several NICs.
+  RemoteRegion nearTo(const RegionRecord& local) const;
   // The import that a new post would use; null where there is none yet, or the region is staged.
   std::shared_ptr<ImportedRegion> imported() const;
 

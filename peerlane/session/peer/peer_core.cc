@@ -125,6 +125,7 @@ void PeerCore::maybeReady() {
   if (isLosing_) return;
   if (!links_.pending().isOk()) return;
   connection_.endSetup();
+  mailboxes_.setWords(links_.words());
   env_.status.setReady();
   PEERLANE_LOG_INFO("peer {} connected over {}", env_.number, linkNames());
   if (auto connected = std::move(events_.connected)) connected(Status::ok());
@@ -179,6 +180,7 @@ Status PeerCore::giveUp(Link& link, const Status& why) {
   if (!links_.isLive(link)) return Status::ok();
   if (config().strict) return why.withContext("PEERLANE_STRICT: link " + name);
   PEERLANE_RETURN_IF_ERROR(links_.fail(link, why));
+  mailboxes_.setWords(links_.words());
   // A peer that leaves ends its links before it says goodbye.
   linkLine_ = progress().loop().after(kGoodbyeAfterLinks, [this, name, text = why.toString()] {
     if (over()) return;

@@ -12,15 +12,16 @@ namespace peerlane {
 
 Status RevokedImports::handle(control::Revoke& message) {
   if (!imports_.isOpen()) return Status(Code::kCorrupt, "a revocation before the link is made");
-  auto region = imports_.find(message.allocation, message.generation);
-  if (!region && !imports_.isDetaching(message.allocation, message.generation))
+  auto regions = imports_.all(message.allocation, message.generation);
+  if (regions.empty() && !imports_.isDetaching(message.allocation, message.generation))
     return env_.connection->send(control::RevokeDone{message.request, Code::kOk});
-  if (region && message.freed)
+  if (!regions.empty() && message.freed)
     PEERLANE_LOG_INFO(
         "peer {}: the memory of its region {} was taken back, or freed, before the "
         "region was unregistered",
         env_.number, message.allocation);
-  if (region) region->gate.close(message.freed ? Code::kRevoked : Code::kClosed);
+  for (const auto& region : regions)
+    region->gate.close(message.freed ? Code::kRevoked : Code::kClosed);
   {
     const MutexLock lock(mutex_);
     if (revoked_.size() >= limits::kRevocations)
@@ -28,7 +29,7 @@ Status RevokedImports::handle(control::Revoke& message) {
                                         std::to_string(limits::kRevocations) +
                                         " regions at once while transfers of this side use them");
     revoked_.push_back(
-        {message.request, message.allocation, message.generation, std::move(region)});
+        {message.request, message.allocation, message.generation, std::move(regions)});
     count_.store(static_cast<uint32_t>(revoked_.size()), std::memory_order_relaxed);
   }
   watch();
@@ -44,7 +45,9 @@ void RevokedImports::watch() {
 // In one process it is the owner's memory itself that was pinned; and pool memory has to be freed
 // here before its owner frees it.
 bool RevokedImports::isLetGo(const Revoked& revoked) const {
-  if (revoked.region && !ImportedRegion::letGo(revoked.region)) return false;
+  bool isLetGo = true;
+  for (const auto& region : revoked.regions) isLetGo = ImportedRegion::letGo(region) && isLetGo;
+  if (!isLetGo) return false;
   return !imports_.isDetaching(revoked.allocation, revoked.generation);
 }
 

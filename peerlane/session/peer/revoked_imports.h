@@ -35,7 +35,8 @@ class RevokedImports {
     uint64_t request;
     uint64_t allocation;
     uint64_t generation;
-    std::shared_ptr<ImportedRegion> region;  // null: only users that left it are waited for
+    // By each link that attached it; none: only users that left it are waited for.
+    std::vector<std::shared_ptr<ImportedRegion>> regions;
   };
   void watch();
   bool confirm();

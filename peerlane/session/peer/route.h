@@ -17,6 +17,9 @@ struct MemoryRoute {
   // Who copies: "mapping" (the processor that copies reaches both sides' memory) or "agent" (the
   // link does); empty: none of them.
   std::string by;
+  // How far the device of that link is from memory of this side, where several links differ by that
+  // alone; else empty.
+  std::string nearness{};
   std::vector<std::string> refused;  // every better link, each with the reason; all where none does
 };
 
@@ -40,6 +43,9 @@ struct Route {
   // The devices that carry them, of this side and of the peer, with ports and addresses; empty:
   // those of the system's own network.
   std::string path;
+  // Links over several NICs: which devices each of them joins, and how far this side's is from host
+  // memory and from each GPU of the context. Empty where there is one at most.
+  std::vector<std::string> rails;
   // How memory is registered with this side's device, and which ways it refused, with reasons.
   std::vector<std::string> registrations;
   // The same for memory that Context::allocate made with Access::kRemoteRead.

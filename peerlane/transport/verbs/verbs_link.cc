@@ -15,17 +15,19 @@ constexpr const char* kEngine = "nic";
 }  // namespace
 
 VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> rounds,
-                     std::unique_ptr<VerbsAgent> agent, std::string path)
+                     std::unique_ptr<VerbsAgent> agent, std::string path, const VerbsRail& rail)
     : nic_(std::move(nic)),
       rounds_(std::move(rounds)),
       agent_(std::move(agent)),
-      traits_{.transport = "verbs",
+      traits_{.transport = rail.name,
               .scope = LinkScope::kNetwork,
               .abilities = abilities(&nic_->keys().paths()),
               .peerWritesAlone = true,
               .agentEngine = kEngine,
               .protection = "neither encrypted nor authenticated",
               .path = std::move(path),
+              .rails = rail.all,
+              .rail = rail.number,
               .registrations = nic_->keys().paths().texts()} {
   if (rounds_) rounds_->begin(*agent_);
 }

@@ -14,12 +14,19 @@
 
 namespace peerlane {
 
+// Which of the links to one peer it is: the name of its transport, and its place among the rails.
+struct VerbsRail {
+  std::string name = "verbs";
+  std::shared_ptr<const LinkRails> all{};  // null: there is one
+  uint32_t number = 0;
+};
+
 class VerbsLink final : public Link {
  public:
   // `path`: the devices and addresses of both sides, for people. `rounds`: as the agent's
   // surroundings have it; null: its first pair is its only one.
   VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> rounds,
-            std::unique_ptr<VerbsAgent> agent, std::string path);
+            std::unique_ptr<VerbsAgent> agent, std::string path, const VerbsRail& rail = {});
   ~VerbsLink() override { close(Code::kClosed); }
 
   // With host memory, and with GPUs' where the NIC reaches that; null: all that any NIC can.

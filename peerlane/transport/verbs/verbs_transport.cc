@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/verbs_transport.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "peerlane/core/log.h"
-#include "peerlane/os/verbs/device_distance.h"
 #include "peerlane/transport/verbs/device/verbs_offer.h"
 #include "peerlane/transport/verbs/request/news.h"
 #include "peerlane/transport/verbs/verbs_link.h"
@@ -40,9 +36,12 @@ Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& con
 // One side of a link under construction. Until complete() it gives back what it has taken.
 class PendingVerbsLink final : public PendingLink {
  public:
-  PendingVerbsLink(std::shared_ptr<VerbsNic> nic, const LinkSurroundings& surroundings,
-                   bool isDialler)
-      : nic_(std::move(nic)), surroundings_(surroundings), isDialler_(isDialler) {}
+  PendingVerbsLink(std::shared_ptr<VerbsNic> nic, VerbsRail rail,
+                   const LinkSurroundings& surroundings, bool isDialler)
+      : nic_(std::move(nic)),
+        rail_(std::move(rail)),
+        surroundings_(surroundings),
+        isDialler_(isDialler) {}
   ~PendingVerbsLink() override {
     if (pair_) nic_->queues().giveBack(pair_->limits().requests, offer_.receives);
   }
@@ -98,7 +97,7 @@ class PendingVerbsLink final : public PendingLink {
                                 .control = theirs.control,
                                 .controlKey = theirs.controlKey};
     const std::string name =
-        "verbs link over " + offer_.device + " to " + theirs.device + " at " + other.text();
+        rail_.name + " link over " + offer_.device + " to " + theirs.device + " at " + other.text();
     VerbsAgent::Surroundings around{nic_->queues(), nic_->keys(), nic_->bounces(),
                                     surroundings_.regions, surroundings_.workArrived};
     auto rounds = roundsWith(name, {theirs, own, other}, around);
@@ -107,7 +106,7 @@ class PendingVerbsLink final : public PendingLink {
     const std::string path =
         offer_.device + " at " + own.text() + " to " + theirs.device + " at " + other.text();
     return std::unique_ptr<Link>(
-        std::make_unique<VerbsLink>(nic_, std::move(rounds), std::move(agent), path));
+        std::make_unique<VerbsLink>(nic_, std::move(rounds), std::move(agent), path, rail_));
   }
 
  private:
@@ -143,6 +142,7 @@ class PendingVerbsLink final : public PendingLink {
   }
 
   const std::shared_ptr<VerbsNic> nic_;
+  const VerbsRail rail_;
   const LinkSurroundings surroundings_;
   const bool isDialler_;
   VerbsOffer offer_;
@@ -150,47 +150,24 @@ class PendingVerbsLink final : public PendingLink {
   std::unique_ptr<QueuePair> pair_;
 };
 
-// The first GPU, or else the memory of the processor that runs this.
-MemorySite siteOf(const cuda::Gpus& gpus) {
-  MemorySite site;
-  unsigned node = 0;
-  if (::getcpu(nullptr, &node) == 0) site.numaNode = static_cast<int>(node);
-  if (gpus.empty()) return site;
-  const auto known = cuda::gpus();
-  if (!known) return site;
-  for (const cuda::GpuFacts& each : *known)
-    if (each.index == gpus.front()->gpu()) site.gpuBusId = each.busId;
-  return site;
-}
-
-// Where their distances are not known, the first one.
-size_t nearestOf(const std::vector<std::unique_ptr<VerbsDevice>>& devices, const cuda::Gpus& gpus) {
-  if (devices.size() == 1) return 0;
-  std::vector<RdmaCandidate> candidates;
-  for (const auto& device : devices) candidates.push_back(rdmaCandidate(device->name()));
-  const auto ranked = rankRdmaDevices(siteOf(gpus), candidates);
-  if (!ranked) {
-    PEERLANE_LOG_WARN("the RDMA devices are taken as they come: {}", ranked.status().message());
-    return 0;
-  }
-  const RankedRdmaDevice& nearest = ranked->front();
-  PEERLANE_LOG_INFO("of {} RDMA devices {} is taken: {}", devices.size(),
-                    devices[nearest.index]->name(), nearest.reason);
-  return nearest.index;
-}
-
 class VerbsTransport final : public Transport {
  public:
-  explicit VerbsTransport(cuda::Gpus gpus) : gpus_(std::move(gpus)) {}
+  VerbsTransport(std::shared_ptr<VerbsRails> rails, uint32_t number)
+      : name_(number == 0 ? std::string(kFamily)
+                          : std::string(kFamily) + "." + std::to_string(number + 1)),
+        rails_(std::move(rails)),
+        number_(number) {}
 
-  std::string_view name() const override { return "verbs"; }
+  std::string_view name() const override { return name_; }
+  std::string_view family() const override { return kFamily; }
   LinkScope scope() const override { return LinkScope::kNetwork; }
   LinkAbilities abilities() const override { return VerbsLink::abilities(nullptr); }
 
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {
     PEERLANE_ASSIGN(const std::shared_ptr<VerbsNic> nic, nicFor(surroundings));
-    auto pending = std::make_unique<PendingVerbsLink>(nic, surroundings, facts.initiator);
+    auto pending = std::make_unique<PendingVerbsLink>(
+        nic, VerbsRail{name_, rails_->table(), number_}, surroundings, facts.initiator);
     PEERLANE_RETURN_IF_ERROR(pending->begin());
     return std::unique_ptr<PendingLink>(std::move(pending));
   }
@@ -206,23 +183,29 @@ class VerbsTransport final : public Transport {
     const Config& config = surroundings.config;
     isOfPeers_ = config.ibDomain == IbDomain::kPeer;
     if (!isOfPeers_ && !nics_.empty()) return nics_.front();
-    PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
-    PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices, config.ibPort));
-    auto& nearest = devices[nearestOf(devices, gpus_)];
-    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(nearest), surroundings));
+    PEERLANE_ASSIGN(auto device, rails_->open(number_, config));
+    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(device), surroundings));
     nics_.push_back(nic);
     return nic;
   }
 
-  const cuda::Gpus gpus_;
+  static constexpr std::string_view kFamily = "verbs";
+  const std::string name_;
+  const std::shared_ptr<VerbsRails> rails_;  // of all transports of the context
+  const uint32_t number_;
   std::vector<std::shared_ptr<VerbsNic>> nics_;
   bool isOfPeers_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> makeVerbsTransport(const cuda::Gpus& gpus) {
-  return std::make_unique<VerbsTransport>(gpus);
+std::vector<std::unique_ptr<Transport>> makeVerbsTransports(const Config& config,
+                                                            const cuda::Gpus& gpus, RankRdma rank) {
+  const auto rails = std::make_shared<VerbsRails>(gpus, std::move(rank));
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (uint32_t i = 0; i < VerbsRails::most(config, gpus); ++i)
+    transports.push_back(std::make_unique<VerbsTransport>(rails, i));
+  return transports;
 }
 
 }  // namespace peerlane

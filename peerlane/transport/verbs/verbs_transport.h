@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verbs transport: RDMA devices, through libibverbs: InfiniBand and RoCE.
+// The verbs transports: RDMA devices, through libibverbs: InfiniBand and RoCE. One for each device
+// that the context uses (verbs_rails.h): "verbs", "verbs.2", "verbs.3", ... Links of one number are
+// joined with each other.
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "peerlane/core/config.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/transport/transport.h"
+#include "peerlane/transport/verbs/verbs_rails.h"
 
 namespace peerlane {
 
-// Of several devices the one nearest to the first of `gpus` is taken, or to host memory.
-std::unique_ptr<Transport> makeVerbsTransport(const cuda::Gpus& gpus = {});
+// `rank`: how far devices are from memory.
+std::vector<std::unique_ptr<Transport>> makeVerbsTransports(const Config& config,
+                                                            const cuda::Gpus& gpus = {},
+                                                            RankRdma rank = rankHere());
 
 }  // namespace peerlane

@@ -39,7 +39,8 @@ bool Placement::write(uint32_t key, uint64_t address, const uint8_t* bytes, size
   if (pieces_.empty()) due_ = now + context.random() % (context.settings.windowNs + 1);
   for (size_t done = 0; done < count;) {
     const size_t part = std::min(count - done, kPieceBytes - (address + done) % kPieceBytes);
-    pieces_.push_back({key, mayOvertake, address + done, {bytes + done, bytes + done + part}});
+    pieces_.push_back(
+        {key, mayOvertake, false, address + done, {bytes + done, bytes + done + part}});
     done += part;
   }
   bool isGood = true;
@@ -51,9 +52,26 @@ bool Placement::placeOne() {
   std::vector<size_t> candidates = {0};
   for (size_t i = 1; i < pieces_.size(); ++i)
     if (pieces_[i].mayOvertake) candidates.push_back(i);
-  const size_t chosen = candidates[pair_.context.random() % candidates.size()];
-  const bool isGood = place(pieces_[chosen]);
-  pieces_.erase(pieces_.begin() + static_cast<ptrdiff_t>(chosen));
+  return placeAt(candidates[pair_.context.random() % candidates.size()]);
+}
+
+bool Placement::placeAt(size_t index) {
+  const bool isGood = place(pieces_[index]);
+  pieces_.erase(pieces_.begin() + static_cast<ptrdiff_t>(index));
+  return isGood;
+}
+
+void Placement::acknowledge() {
+  for (Piece& piece : pieces_) piece.isAcknowledged = true;
+}
+
+bool Placement::flushAcknowledged() {
+  bool isGood = true;
+  for (size_t i = 0; i < pieces_.size();)
+    if (pieces_[i].isAcknowledged)
+      isGood = placeAt(i) && isGood;
+    else
+      ++i;
   return isGood;
 }
 

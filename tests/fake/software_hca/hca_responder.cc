@@ -23,6 +23,7 @@ void Responder::begin(uint32_t psn) {
 }
 
 void Responder::reset() {
+  (void)placement_.flushAcknowledged();
   placement_.drop();
   reads_.clear();
   results_ = {};
@@ -195,12 +196,13 @@ bool Responder::takeRead(const Packet& request, uint64_t now) {
     refuse(request, NakReason::kInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return false;
   }
-  // With adaptive routing it may be served before WRITEs that came earlier.
+  // With adaptive routing it may be served before WRITEs that came earlier and are not
+  // acknowledged.
   const bool overtakes = pair_.context.settings.order == Order::kAdaptive;
   const bool isBad = request.length > 0 &&
                      pair_.context.regions.find(pair_.domain(), request.key, request.address,
                                                 request.length, IBV_ACCESS_REMOTE_READ) == nullptr;
-  if (isBad || (!overtakes && !placement_.flush())) {
+  if (isBad || !(overtakes ? placement_.flushAcknowledged() : placement_.flush())) {
     refuse(request, NakReason::kRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return false;
   }
@@ -327,8 +329,10 @@ bool Responder::sendOwed(uint64_t now) {
     isRefusing_ = isAckDue_ = false;
     return true;
   }
-  if (!isAckDue_ || !placement_.isEmpty() || now < ackAt_) return false;
+  const bool isEarly = pair_.context.settings.acksUnplaced;
+  if (!isAckDue_ || (!isEarly && !placement_.isEmpty()) || now < ackAt_) return false;
   isAckDue_ = !answer(PacketKind::kAck, (expected_ - 1) & kPsnMask, 0);
+  if (!isAckDue_) placement_.acknowledge();
   return !isAckDue_;
 }
 

@@ -128,6 +128,8 @@ Settings Settings::read() {
       Order::kIbta, "ibta, relaxed, adaptive");
   settings.seed = number("SOFTWARE_HCA_SEED", 1);
   settings.windowNs = number("SOFTWARE_HCA_WINDOW_US", 100) * 1000;
+  settings.acksUnplaced = choice<bool>("SOFTWARE_HCA_ACK", {{"placed", false}, {"received", true}},
+                                       false, "placed, received");
   settings.ackDelayNs = number("SOFTWARE_HCA_ACK_US", 0) * 1000;
   settings.dmabufError =
       choice<int>("SOFTWARE_HCA_DMABUF",

@@ -16,6 +16,8 @@
 //   SOFTWARE_HCA_ORDER      ibta (default): as they arrive; relaxed: WRITEs into relaxed regions in
 //                           any order; adaptive: all WRITEs and READs in any order
 //   SOFTWARE_HCA_SEED, SOFTWARE_HCA_WINDOW_US   of that order: how long pieces may wait
+//   SOFTWARE_HCA_ACK        placed (default): bytes are acknowledged once they stand in memory;
+//                           received: once they are here, which is all that the standard asks for
 //   SOFTWARE_HCA_ACK_US     most by which an acknowledgement is late
 //   SOFTWARE_HCA_DMABUF     yes, or how it is refused: EOPNOTSUPP (default), EPROTONOSUPPORT
 //   SOFTWARE_HCA_ODP        no (default), yes, or rxe (places bytes as rxe does, wrongly)
@@ -68,6 +70,7 @@ struct Settings {
   Order order = Order::kIbta;
   uint64_t seed = 1;
   uint64_t windowNs = 100'000;
+  bool acksUnplaced = false;
   uint64_t ackDelayNs = 0;
   int dmabufError = 0;  // 0: it can
   OnDemand onDemand = OnDemand::kNo;

@@ -30,7 +30,7 @@ struct Surrounded {
   std::unique_ptr<EventLoop> loop = EventLoop::create().value();
   std::unique_ptr<ReadinessSet> readiness = ReadinessSet::create().value();
   std::unique_ptr<Bell> bell = Bell::create().value();
-  std::unique_ptr<Transport> transport = makeVerbsTransport();
+  std::unique_ptr<Transport> transport = std::move(makeVerbsTransports({}).front());
 };
 
 class Joined final : public LinkPair {

@@ -12,6 +12,11 @@ namespace {
 
 using Cut = RequestCutter::Cut;
 
+bool mustBeProven(const AgentWork& work) {
+  return work.mustStand && work.entry->verb == Verb::kPut &&
+         work.code.load(std::memory_order_relaxed) == Code::kOk;
+}
+
 }  // namespace
 
 WorkPump::WorkPump(MemoryKeys& keys, BounceSlots& bounces, RegionDirectory& regions,
@@ -81,12 +86,25 @@ void WorkPump::pumpWorks(RequestChain& chain) {
 RequestCutter::Cut WorkPump::cut(AgentWork& work, RequestChain& chain) {
   if (work.code.load(std::memory_order_relaxed) != Code::kOk || isInVain(work)) return Cut::kWhole;
   RequestLedger& ledger = lanes_.first().ledger;
-  if (!WorkState(work).isStriped()) return cutter_.cut(work, chain, ledger);
+  if (!WorkState(work).isStriped()) {
+    const Cut made = cutter_.cut(work, chain, ledger);
+    return made == Cut::kWhole && mustBeProven(work) ? prove(work, chain) : made;
+  }
   if (!chain.isEmpty() && ledger.owesAnswer()) ledger.sign(chain);
   post(chain);
   const Cut made = stripes_.cut(work, lanes_.all(), failure_);
   ++posts_;
   return failure_.isOk() ? made : Cut::kStalled;
+}
+
+// Where the devices place nothing in order, a READ may be served before the WRITEs that came before
+// it, but not before those that were acknowledged.
+RequestCutter::Cut WorkPump::prove(AgentWork& work, RequestChain& chain) {
+  RequestLedger& ledger = lanes_.first().ledger;
+  const bool mayOvertake = !agreed_.ordersWrites && WorkState(work).underWay() != 0;
+  if (mayOvertake || !ledger.hasRoom(chain, 1)) return Cut::kStalled;
+  cutter_.prove(work, chain, ledger);
+  return Cut::kWhole;
 }
 
 // No request will be made for it any more. The answer to a later entry of its mailbox does for it,

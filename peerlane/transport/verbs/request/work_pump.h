@@ -88,6 +88,7 @@ class WorkPump {
 
   void pumpWorks(RequestChain& chain);
   RequestCutter::Cut cut(AgentWork& work, RequestChain& chain);
+  RequestCutter::Cut prove(AgentWork& work, RequestChain& chain);
   void makeWhole(AgentWork& work, AgentWork* before, RequestChain& chain);
   void post(RequestChain& chain);
   void release(const Request& request, bool isGood);
