@@ -109,11 +109,32 @@ bool VerbsAgent::pumpAndTell() {
   const bool moved = works_.posts() != before || works_.hasFinished() || hasNews;
   WorkList finished = works_.takeFinished();
   right_.letGo();
+  flushGets(finished);
   while (AgentWork* const work = finished.takeFirst())
     Mailbox::finish(*work, work->code.load(std::memory_order_relaxed));
   if (hasFailed) around_.pairFailed();
   if (hasNews && around_.workArrived) around_.workArrived();
   return moved;
+}
+
+// What gets brought is visible to the GPUs whose memory it is before anybody is told.
+void VerbsAgent::flushGets(const WorkList& finished) const {
+  const DeviceWrites& writes = around_.keys.writes();
+  if (!writes.areFlushed()) return;
+  const auto eachGet = [&finished](const auto& visit) {
+    for (AgentWork* work = finished.first(); work != nullptr; work = WorkList::after(*work))
+      if (work->entry->verb == Verb::kGet) visit(*work);
+  };
+  bool hasGets = false;
+  eachGet([&](const AgentWork&) { hasGets = true; });
+  if (!hasGets) return;
+  const Status flushed = writes.flush();
+  if (flushed.isOk()) return;
+  PEERLANE_LOG_WARN("{}: {}", name_, flushed.message());
+  eachGet([&](AgentWork& work) {
+    if (work.code.load(std::memory_order_relaxed) == Code::kOk)
+      work.code.store(flushed.code(), std::memory_order_relaxed);
+  });
 }
 
 Status VerbsAgent::health() const {
@@ -127,6 +148,11 @@ void VerbsAgent::close(Code code) {
     end(Status(code, name_ + " was closed"), nullptr, /*mayAnswer=*/code == Code::kClosed);
   }
   (void)pumpAndTell();
+}
+
+void VerbsAgent::mailWords() {
+  const TurnHolder turn(right_);
+  works_.mailWords();
 }
 
 bool VerbsAgent::isBroken() const {
@@ -182,7 +208,7 @@ void VerbsAgent::arrived(uint32_t number) {
   if (news.kind == News::Kind::kTaken) works_.endMails();
   if (status.isOk()) return;
   PEERLANE_LOG_WARN("{}: {}", name_, status.message());
-  if (status.code() == Code::kCorrupt) end(status, nullptr);
+  if (status.code() == Code::kCorrupt || status.code() == Code::kSystem) end(status, nullptr);
 }
 
 // One work is to blame for a refusal. All others wait until the pairs are made anew, or else end.

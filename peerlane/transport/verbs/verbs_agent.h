@@ -63,6 +63,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   void abandon(AgentWork& work, Code code) override;
   void handedOut() override;
 
+  // All words from now on go as mails. Any thread.
+  void mailWords();
   // Posts what waited for room. True when something moved.
   bool advance();
   // The first failure; sticky.
@@ -116,6 +118,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
   bool pumpAndTell();
+  void flushGets(const WorkList& finished) const;
 
   const std::string name_;
   const Surroundings around_;

@@ -59,6 +59,7 @@ class PendingVerbsLink final : public PendingLink {
     offer_.device = device.name() + ":" + std::to_string(device.port());
     offer_.isEthernet = device.isEthernet();
     offer_.adds = device.limits().atomic_cap != IBV_ATOMIC_NONE;
+    offer_.mailsWords = true;
     // InfiniBand may send the packets of a pair by several ways. RoCE does so only where a switch
     // is told to.
     offer_.ordersWrites = !surroundings_.config.ibAdaptive.value_or(!device.isEthernet());
@@ -93,6 +94,7 @@ class PendingVerbsLink final : public PendingLink {
     PEERLANE_RETURN_IF_ERROR(pair_->connect(theirs, own, other, surroundings_.config));
     const VerbsAgreement agreed{.ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
                                 .adds = offer_.adds && theirs.adds,
+                                .mailsWords = theirs.mailsWords,
                                 .newsToPeer = theirs.receives,
                                 .packetBytes = 128u << std::min(offer_.mtu, theirs.mtu),
                                 .control = theirs.control,
@@ -106,8 +108,8 @@ class PendingVerbsLink final : public PendingLink {
                                               offer_.receives, agreed);
     const std::string path =
         offer_.device + " at " + own.text() + " to " + theirs.device + " at " + other.text();
-    return std::unique_ptr<Link>(
-        std::make_unique<VerbsLink>(nic_, std::move(rounds), std::move(agent), path));
+    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(
+        nic_, std::move(rounds), std::move(agent), path, agreed.mailsWords));
   }
 
  private:
@@ -209,7 +211,7 @@ class VerbsTransport final : public Transport {
     PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
     PEERLANE_ASSIGN(auto devices, VerbsDevice::openAll(*library, config.ibDevices, config.ibPort));
     auto& nearest = devices[nearestOf(devices, gpus_)];
-    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(nearest), surroundings));
+    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(nearest), surroundings, gpus_));
     nics_.push_back(nic);
     return nic;
   }

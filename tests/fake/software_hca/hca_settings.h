@@ -17,7 +17,10 @@
 //                           any order; adaptive: all WRITEs and READs in any order
 //   SOFTWARE_HCA_SEED, SOFTWARE_HCA_WINDOW_US   of that order: how long pieces may wait
 //   SOFTWARE_HCA_ACK_US     most by which an acknowledgement is late
-//   SOFTWARE_HCA_DMABUF     yes, or how it is refused: EOPNOTSUPP (default), EPROTONOSUPPORT
+//   SOFTWARE_HCA_DMABUF     yes; late: what is written there is seen when a GPU in software
+//   flushes;
+//                           or how it is refused: EOPNOTSUPP (default), EPROTONOSUPPORT; or EINVAL:
+//                           the driver can, and registers none
 //   SOFTWARE_HCA_ODP        no (default), yes, or rxe (places bytes as rxe does, wrongly)
 //   SOFTWARE_HCA_UNMAPPED   crash (default), or dropped: what was unmapped under a region keeps
 //                           its bytes to itself, as pinned pages do
@@ -70,6 +73,7 @@ struct Settings {
   uint64_t windowNs = 100'000;
   uint64_t ackDelayNs = 0;
   int dmabufError = 0;  // 0: it can
+  bool isDmabufLate = false;
   OnDemand onDemand = OnDemand::kNo;
   bool dropsUnmapped = false;
   uint64_t spinNs = 20'000;

@@ -21,12 +21,14 @@ WorkPump::WorkPump(MemoryKeys& keys, BounceSlots& bounces, RegionDirectory& regi
       agreed_(agreed),
       cutter_(keys, bounces, control, agreed_, first->limits()),
       news_(regions, {control.data() + control_block::kMail, receives * control_block::kMailBytes},
-            receives, agreed_.ordersWrites),
+            receives, agreed_.ordersWrites, keys.writes()),
       lanes_(std::move(first)) {}
 
 bool WorkPump::isReady(const MailboxEntry& entry, const AgentWork& before) const {
   if (WorkState::of(before).isStriped()) return false;
-  return agreed_.ordersWrites || isWord(entry.verb);
+  // What the peer does before it writes a mailed word takes no time of the pair's.
+  const bool mayPass = isWord(before.entry->verb) && cutter_.areWordsMailed();
+  return isWord(entry.verb) || (agreed_.ordersWrites && !mayPass);
 }
 
 void WorkPump::accept(AgentWork& work, const AgentWork* before, bool isShared) {

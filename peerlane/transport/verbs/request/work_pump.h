@@ -35,6 +35,8 @@ class WorkPump {
   PairLanes& lanes() { return lanes_; }
   bool isIdle() const { return lanes_.isIdle(); }  // nothing is under way
   PeerNews& news() { return news_; }
+  // As RequestCutter.
+  void mailWords() { cutter_.mailWords(); }
 
   // Whether an entry may be posted while the one before it in its mailbox is under way.
   bool isReady(const MailboxEntry& entry, const AgentWork& before) const;
