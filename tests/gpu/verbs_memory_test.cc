@@ -132,7 +132,11 @@ TEST(VerbsMemoryRefused, IsFoundOutByTheFirst) {
     EXPECT_NE(side.remote.description().find(kChunked), std::string::npos)
         << side.remote.description();
     ASSERT_EQ(line.receive(), "good");
-    Plan plan = must(Plan::create(side.peer, Direction::kGet, {&all, 1}), "plan");
+    // Another handle, which does not know it yet.
+    const RemoteRegion anew =
+        must(side.peer.importRegion(side.remote.reference().encode()), "importRegion");
+    const Block fetched{&side.region, 0, &anew, 0, kBytes};
+    Plan plan = must(Plan::create(side.peer, Direction::kGet, {&fetched, 1}), "plan");
     fill(side.region.data(), kBytes, 4);
     must(must(plan.post(), "post").wait(kPatience), "get wait");
     EXPECT_EQ(wrongWords(side.region.data(), kBytes, 6), 0u);
