@@ -32,6 +32,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/os/fd.h
   peerlane/os/topology.h
   peerlane/os/verbs/device_distance.h
+  peerlane/os/verbs/nic_writes.h
   peerlane/os/verbs/rdma_report.h
   peerlane/os/verbs/rdma_trial.h
   peerlane/program/words/copy_device.h

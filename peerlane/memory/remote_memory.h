@@ -61,6 +61,9 @@ struct RemoteMemory {
   Agent* agent = nullptr;
   // That link heeds MailboxEntry::onlyAfterPrevious.
   bool refusesInOrder = false;
+  // Words that tell of bytes put here must go over that link: the owner does something between the
+  // bytes and the word.
+  bool needsItsWords = false;
   Enforcer enforcer = Enforcer::kInitiator;  // of the rights that were granted
   std::shared_ptr<ChunkMap> chunks{};  // where parts may still be missing at `mapped`; else null
   // Set where the importer must end its use of the memory before the owner may free it: released

@@ -37,6 +37,7 @@ namespace peerlane::cuda {
   ENTRY(cuPointerSetAttribute, 6000)                   \
   ENTRY(cuMemGetAddressRange, 3020)                    \
   ENTRY(cuMemGetHandleForAddressRange, 11070)          \
+  ENTRY(cuFlushGPUDirectRDMAWrites, 11030)             \
   ENTRY(cuMemCreate, 10020)                            \
   ENTRY(cuMemRelease, 10020)                           \
   ENTRY(cuMemAddressReserve, 10020)                    \

@@ -58,6 +58,10 @@ struct LinkTraits {
   // How memory is made known to the device, best first, for people, and why not in other ways; one
   // text for each kind of memory and way. Empty: it need not be.
   std::vector<std::string> registrations{};
+  // Whether the agent copies to and from this memory of this side, of a kind that the abilities
+  // name. Asked before a transfer; any thread. Errors: kNotSupported with the reason. Empty: it
+  // does.
+  std::function<Status(const RegionRecord&)> takes{};
   // Alternatives not taken, each with the reason ("cma: EPERM (...)").
   std::vector<std::string> refused{};
   bool isFallback = false;  // a refused one would have been better, and no setting excluded it

@@ -13,7 +13,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/gpu/two_processes.h"
+#include "tests/gpu/both_ways.h"
 
 namespace peerlane::gputest {
 namespace {
@@ -29,41 +29,15 @@ TEST_P(EveryMemory, PutAndGetArrive) {
   const auto active = [&](const Line& line) {
     const Side side(0, line, bytes, GetParam());
     ASSERT_EQ(side.peer.route().deviceEngine, "cuda");
-    uint32_t seed = 1;
+    uint32_t round = 0;
     for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm, Engine::kInline})
-      for (const bool onStream : {false, true}) {
-        if (engine == Engine::kInline && bytes > 1 << 20) continue;
-        ++seed;
-        PostOptions options{.engine = engine};
-        if (onStream) options.deviceStream = side.deviceStream();
-        fill(side.region.data(), bytes, seed);
-        options.notify.signal = 3;
-        const Block block = side.block(0, bytes);
-        auto transfer = must(put(side.peer, {&block, 1}, options), "put");
-        must(transfer.wait(kPatience), "put wait");
-        options.notify = {};
-        line.send("look");
-        ASSERT_EQ(line.receive(), "good") << engineName(engine);
-        // And back, changed by the peer.
-        auto back = must(get(side.peer, {&block, 1}, options), "get");
-        must(back.wait(kPatience), "get wait");
-        EXPECT_EQ(wrongWords(side.region.data(), bytes, seed + 1000), 0u) << engineName(engine);
-      }
+      for (const bool onStream : {false, true})
+        if (engine != Engine::kInline || bytes <= 1 << 20)
+          putAndGet(side, line, {.onStream = onStream, .engine = engine}, ++round);
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    const Side side(1, line, bytes, GetParam());
-    const Signal signal = must(Signal::create(side.peer, 3), "signal");
-    uint32_t seed = 1;
-    uint64_t puts = 0;
-    while (line.receive() == "look") {
-      ++seed;
-      must(signal.wait(++puts, kPatience), "signal wait");
-      const uint64_t wrong = wrongWords(side.region.data(), bytes, seed);
-      fill(side.region.data(), bytes, seed + 1000);
-      line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
-    }
-    EXPECT_EQ(signal.value(), puts);
+    lookAndAnswer(Side(1, line, bytes, GetParam()), line);
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

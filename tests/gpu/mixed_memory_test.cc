@@ -12,7 +12,7 @@
 #include <random>
 
 #include "peerlane/session/peer/peer_core.h"
-#include "tests/gpu/two_processes.h"
+#include "tests/gpu/both_ways.h"
 
 namespace peerlane::gputest {
 namespace {
@@ -31,41 +31,14 @@ TEST_P(MixedMemory, ArrivesBothWays) {
   PEERLANE_NEEDS_GPUS(1);
   const auto active = [&](const Line& line) {
     const Side side(0, line, kBytes, GetParam().local);
-    uint32_t seed = 1;
+    uint32_t round = 0;
     for (const Engine engine : {Engine::kAuto, Engine::kCe, Engine::kSm})
-      for (const size_t blocks : {1, 300}) {
-        ++seed;
-        fill(side.region.data(), kBytes, seed);
-        std::vector<Block> list;
-        const size_t each = kBytes / blocks;
-        for (size_t i = 0; i < blocks; ++i) {
-          const size_t last = i + 1 == blocks ? kBytes - i * each : each;
-          list.push_back({&side.region, i * each, &side.remote, i * each, last});
-        }
-        std::shuffle(list.begin(), list.end(), std::mt19937(seed));
-        PostOptions options{.engine = engine};
-        options.notify.signal = 3;
-        must(must(put(side.peer, list, options), "put").wait(kPatience), "put wait");
-        line.send("look");
-        ASSERT_EQ(line.receive(), "good") << engineName(engine);
-        options.notify = {};
-        must(must(get(side.peer, list, options), "get").wait(kPatience), "get wait");
-        EXPECT_EQ(wrongWords(side.region.data(), kBytes, seed + 1000), 0u) << engineName(engine);
-      }
+      for (const size_t blocks : {1, 300})
+        putAndGet(side, line, {.blocks = blocks, .unit = 1, .engine = engine}, ++round);
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
-    const Side side(1, line, kBytes, GetParam().remote);
-    const Signal signal = must(Signal::create(side.peer, 3), "signal");
-    uint32_t seed = 1;
-    uint64_t puts = 0;
-    while (line.receive() == "look") {
-      ++seed;
-      must(signal.wait(++puts, kPatience), "signal wait");
-      const uint64_t wrong = wrongWords(side.region.data(), kBytes, seed);
-      fill(side.region.data(), kBytes, seed + 1000);
-      line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
-    }
+    lookAndAnswer(Side(1, line, kBytes, GetParam().remote), line);
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

@@ -52,7 +52,8 @@ class PortPlayer {
           pingPong(job_.second, 1, job_.otherOut, job_.otherIn);
         break;
       case PortBody::kWait: wait(); break;
-      case PortBody::kPut: put(); break;
+      case PortBody::kPut: put(true); break;
+      case PortBody::kPutMade: put(false); break;
       case PortBody::kPackets: packets(); break;
     }
     if (wrong_ != 0) (void)port::fetchAdd(&job_.notes->wrong, wrong_);
@@ -295,9 +296,9 @@ class PortPlayer {
         }
       }
   }
-  PEERLANE_DEVICE void put() {
+  PEERLANE_DEVICE void put(bool makes) {
     for (; goesOn(); ++played_) {
-      make(job_.out, job_.bytes, round(), job_.side);
+      if (makes) make(job_.out, job_.bytes, round(), job_.side);
       if (!call([&] {
             if (job_.flag != nullptr && block_.rank() == 0) port::storeRelaxed(job_.flag, round());
             return job_.channel.putWithSignal(team_, 0, 0, job_.bytes);

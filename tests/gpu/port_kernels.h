@@ -34,6 +34,7 @@ enum class PortBody : uint32_t {
   kSelf,            // block 0 is one side, block 1 the other one
   kWait,            // `rounds` signals, with `bound`; stores to `flag` behind each
   kPut,             // stores to `flag`, then putWithSignal alone
+  kPutMade,         // the same with the bytes that are in `out` already
   kPackets,         // packets there and back; `in` gets them, the second half of `out` what is in
 };
 

@@ -77,12 +77,24 @@ TEST_P(PortResident, MessagesByEverybodyInTurn) {
       200));
 }
 
+// For what wakes the port, after the bytes that are looked at.
+constexpr uint64_t kBesideBytes = 4096;
+
+// What side 0 puts in this round.
+void makePortWords(const PortEnd& end, uint64_t bytes, uint64_t round) {
+  std::vector<uint32_t> words(bytes / 4);
+  for (uint64_t i = 0; i < words.size(); ++i) words[i] = portWord(i, round, 0);
+  mustCuda(cudaMemcpyAsync(end.out.data(), words.data(), bytes, cudaMemcpyDefault, end.stream),
+           "copy");
+  mustSync(end.stream);
+}
+
 // What it has taken is there when a removal has returned, whatever memory that was of.
 TEST_P(PortResident, ARemovalWaitsForIt) {
   PEERLANE_NEEDS(GetParam());
   EXPECT_TRUE(runSides(GetParam(), [](int index, const Line& line) {
     const uint64_t bytes = isSoftware() ? 256 << 10 : 16 << 20;
-    const PortEnd end(index, line, withResidentPort(bytes));
+    const PortEnd end(index, line, withResidentPort(bytes + kBesideBytes));
     const auto taken = [&] {
       port::SemaphoreState state;
       mustCuda(cudaMemcpyAsync(&state, end.semaphores[0].deviceHandle().state, sizeof(state),
@@ -93,12 +105,15 @@ TEST_P(PortResident, ARemovalWaitsForIt) {
     };
     int looks = 0;
     for (uint64_t round = 1; round <= 10; ++round) {
-      // Awake, by a semaphore of its own, when the put right behind it asks.
+      // Awake, by a semaphore of its own, when the put right after it asks. One block makes 16 MiB
+      // more slowly than a port without work falls asleep, so they are there before.
       const uint64_t before = taken();
-      end.launch(PortBody::kPingPong, PortForm::kThread,
-                 end.job(4, isSoftware() ? 3 : 100, PortEngine::kSm, 1));
+      if (index == 0) makePortWords(end, bytes, round);
+      PortJob waking = end.job(4, isSoftware() ? 3 : 100, PortEngine::kSm, 1);
+      waking.at = bytes;
+      end.launch(PortBody::kPingPong, PortForm::kThread, waking);
       if (index == 0)
-        end.launch(PortBody::kPut, PortForm::kBlock, end.job(bytes, 1, PortEngine::kSm));
+        end.launch(PortBody::kPutMade, PortForm::kBlock, end.job(bytes, 1, PortEngine::kSm));
       end.join();
       if (index == 0) {
         const bool isTaken = taken() > before;

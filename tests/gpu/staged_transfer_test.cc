@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/gpu/two_processes.h"
+#include "tests/gpu/both_ways.h"
 
 namespace peerlane::gputest {
 namespace {
@@ -41,48 +41,15 @@ TEST_P(StagedTransfers, ArriveBothWays) {
     configure(GetParam().links);
     const Side side(0, line, kBytes, GetParam().local);
     EXPECT_TRUE(side.remote.prepare().isOk());
-    uint32_t seed = 1;
+    uint32_t round = 0;
     for (const bool onStream : {false, true})
-      for (const size_t blocks : {1, 300}) {
-        ++seed;
-        fill(side.region.data(), kBytes, seed);
-        std::vector<Block> list;
-        const size_t each = kBytes / blocks / 4 * 4;
-        for (size_t i = 0; i < blocks; ++i)
-          list.push_back(side.block(i * each, i + 1 == blocks ? kBytes - i * each : each));
-        std::shuffle(list.begin(), list.end(), std::mt19937(seed));
-        PostOptions options;
-        if (onStream) options.deviceStream = side.deviceStream();
-        options.notify.signal = 3;
-        must(must(put(side.peer, list, options), "put").wait(kPatience), "put wait");
-        line.send("look");
-        ASSERT_EQ(line.receive(), "good") << blocks << " blocks, stream " << onStream;
-        options.notify = {};
-        auto fetched = must(get(side.peer, list, options), "get");
-        // What follows on the stream comes after the bytes.
-        if (onStream) mustSync(side.stream);
-        must(fetched.wait(kPatience), "get wait");
-        EXPECT_EQ(wrongWords(side.region.data(), kBytes, seed + 1000), 0u)
-            << blocks << " blocks, stream " << onStream;
-      }
+      for (const size_t blocks : {1, 300})
+        putAndGet(side, line, {.blocks = blocks, .onStream = onStream}, ++round);
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
     configure(GetParam().links);
-    const Side side(1, line, kBytes, GetParam().remote);
-    const Signal signal = must(Signal::create(side.peer, 3), "signal");
-    uint32_t seed = 1;
-    uint64_t puts = 0;
-    while (line.receive() == "look") {
-      ++seed;
-      must(signal.wait(++puts, kPatience), "signal wait");
-      const uint64_t wrong = wrongWords(side.region.data(), kBytes, seed);
-      fill(side.region.data(), kBytes, seed + 1000);
-      // What the line orders is not known to the thread sanitizer; what the engine's thread is
-      // asked for is.
-      (void)side.context->dump();
-      line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
-    }
+    lookAndAnswer(Side(1, line, kBytes, GetParam().remote), line);
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

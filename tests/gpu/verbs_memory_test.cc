@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory of GPUs between two processes over a NIC: straight where the NIC takes a dma-buf of it,
-// else staged through host memory; in each case every byte, and the way as the route says it.
+// else staged through host memory; in each case every byte, and the way as the route says it. What
+// the NIC wrote is seen by whoever was told of it, also where the GPU does not order such writes.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <numeric>
-#include <random>
+#include <string>
 
-#include "tests/gpu/two_processes.h"
+#include "tests/gpu/both_ways.h"
 
 namespace peerlane::gputest {
 namespace {
@@ -19,37 +19,31 @@ constexpr size_t kBytes = (size_t{3} << 20) - 12;
 struct Way {
   Memory local;
   Memory remote;
-  bool byDmaBuf;    // the NIC takes it
-  bool isStraight;  // what is on no stream is not staged
+  const char* dmaBuf = "yes";         // as SOFTWARE_HCA_DMABUF
+  const char* nicWrites = "ordered";  // as SOFTWARE_GPU_NIC_WRITES
+  bool isStraight = true;             // what is on no stream is not staged
+  const char* why = "";               // else: in the route
 };
 
 void configure(const Way& way) {
   setenv("PEERLANE_LINKS", "self,verbs", 1);
   setenv("PEERLANE_STAGING_BYTES", "262144", 1);
-  setenv("SOFTWARE_HCA_DMABUF", way.byDmaBuf ? "yes" : "EOPNOTSUPP", 1);
+  setenv("SOFTWARE_HCA_DMABUF", way.dmaBuf, 1);
+  setenv("SOFTWARE_GPU_NIC_WRITES", way.nicWrites, 1);
 }
 
-class VerbsMemory : public ::testing::TestWithParam<Way> {};
+// Of GPUs in software, in this process.
+uint64_t flushes() {
+  using Count = uint64_t (*)();
+  const auto count = reinterpret_cast<Count>(dlsym(RTLD_DEFAULT, "software_gpu_flushes"));
+  return count == nullptr ? 0 : count();
+}
 
-// The active side's half of a round: a put of all blocks with a signal, then a get of other bytes.
-void putAndGet(const Side& side, const Line& line, size_t blocks, bool onStream, uint32_t seed) {
-  fill(side.region.data(), kBytes, seed);
-  std::vector<Block> list;
-  const size_t each = kBytes / blocks / 4 * 4;
-  for (size_t i = 0; i < blocks; ++i)
-    list.push_back(side.block(i * each, i + 1 == blocks ? kBytes - i * each : each));
-  std::shuffle(list.begin(), list.end(), std::mt19937(seed));
-  PostOptions options;
-  if (onStream) options.deviceStream = side.deviceStream();
-  options.notify.signal = 3;
-  must(must(put(side.peer, list, options), "put").wait(kPatience), "put wait");
-  line.send("look");
-  ASSERT_EQ(line.receive(), "good");
-  options.notify = {};
-  const Transfer fetched = must(get(side.peer, list, options), "get");
-  if (onStream) mustSync(side.stream);
-  must(fetched.wait(kPatience), "get wait");
-  EXPECT_EQ(wrongWords(side.region.data(), kBytes, seed + 1000), 0u);
+// By the side that has this memory: only where its GPU needs it.
+void expectFlushes(const Way& way, Memory memory) {
+  if (!inSoftware()) return;
+  const bool areNeeded = std::string(way.nicWrites) == "flush" && way.isStraight;
+  EXPECT_EQ(flushes() != 0, areNeeded && isOfGpu(memory)) << flushes();
 }
 
 void expectRoute(const Side& side, const Way& way) {
@@ -58,11 +52,13 @@ void expectRoute(const Side& side, const Way& way) {
   EXPECT_EQ(route.link, way.isStraight ? "verbs" : "") << side.remote.description();
   const std::string metrics = side.context->metrics();
   EXPECT_EQ(metrics.find("engine=\"staged\"") == std::string::npos, way.isStraight) << metrics;
-  if (way.isStraight) return;
   std::string refused;
   for (const std::string& each : route.refused) refused += each + "\n";
-  EXPECT_NE(refused.find("verbs"), std::string::npos) << refused;
+  EXPECT_EQ(refused.find("verbs") == std::string::npos, way.isStraight) << refused;
+  EXPECT_NE(refused.find(way.why), std::string::npos) << refused;
 }
+
+class VerbsMemory : public ::testing::TestWithParam<Way> {};
 
 TEST_P(VerbsMemory, ArrivesBothWays) {
   PEERLANE_NEEDS_GPUS(1);
@@ -71,50 +67,186 @@ TEST_P(VerbsMemory, ArrivesBothWays) {
     configure(way);
     const Side side(0, line, kBytes, way.local);
     must(side.remote.prepare(), "prepare");
-    uint32_t seed = 1;
+    uint32_t round = 0;
     // The NIC does not know the order of a stream, so what is on one is staged, or copied by it.
     for (const bool onStream : {false, true}) {
-      for (const size_t blocks : {1, 300}) {
-        SCOPED_TRACE(std::to_string(blocks) + " blocks, stream " + std::to_string(onStream));
-        putAndGet(side, line, blocks, onStream, ++seed);
-        if (::testing::Test::HasFatalFailure()) return;
-      }
-      if (!onStream) expectRoute(side, way);
+      for (const size_t blocks : {1, 300})
+        putAndGet(side, line, {.blocks = blocks, .onStream = onStream}, ++round);
+      if (onStream) continue;
+      expectRoute(side, way);
+      expectFlushes(way, way.local);
+    }
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    configure(way);
+    lookAndAnswer(Side(1, line, kBytes, way.remote), line);
+    expectFlushes(way, way.remote);
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+constexpr const char* kChunked = "makes no dma-buf of this memory";
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, VerbsMemory,
+    ::testing::Values(Way{Memory::kVmm, Memory::kVmm}, Way{Memory::kPool, Memory::kPool},
+                      Way{Memory::kVmm, Memory::kHeap}, Way{Memory::kHeap, Memory::kMalloc},
+                      Way{Memory::kMalloc, Memory::kMalloc}, Way{Memory::kOddOffset, Memory::kVmm},
+                      Way{Memory::kVmm, Memory::kVmm, "EOPNOTSUPP", "ordered", false},
+                      Way{Memory::kMalloc, Memory::kHeap, "EOPNOTSUPP", "ordered", false},
+                      Way{Memory::kHeap, Memory::kVmm, "EOPNOTSUPP", "ordered", false},
+                      // The NIC takes dma-bufs, but none of this memory.
+                      Way{Memory::kChunks, Memory::kHeap, "yes", "ordered", false, kChunked},
+                      Way{Memory::kHeap, Memory::kChunks, "yes", "ordered", false, kChunked},
+                      Way{Memory::kVmm, Memory::kChunks, "yes", "ordered", false, kChunked},
+                      Way{Memory::kChunks, Memory::kChunks, "yes", "ordered", false, kChunked},
+                      Way{Memory::kVmm, Memory::kVmm, "EINVAL", "ordered", false, "Invalid"},
+                      // What the NIC wrote is seen after a flush only.
+                      Way{Memory::kVmm, Memory::kVmm, "late", "flush"},
+                      Way{Memory::kMalloc, Memory::kHeap, "late", "flush"},
+                      Way{Memory::kHeap, Memory::kMalloc, "late", "flush"},
+                      Way{Memory::kVmm, Memory::kVmm, "yes", "owner"},
+                      Way{Memory::kVmm, Memory::kVmm, "yes", "memops", false, "no call"},
+                      Way{Memory::kHeap, Memory::kVmm, "yes", "never", false, "no call"}),
+    [](const auto& tested) {
+      const Way& way = tested.param;
+      return nameOf(way.local) + "To" + nameOf(way.remote) + "DmaBuf" + way.dmaBuf + "Writes" +
+             way.nicWrites;
+    });
+
+// What is known only when the memory is asked for is found out by the first transfer, and it
+// arrives all the same, with its notification; so does a plan.
+TEST(VerbsMemoryRefused, IsFoundOutByTheFirst) {
+  PEERLANE_NEEDS_GPUS(1);
+  const Way way{Memory::kHeap, Memory::kChunks};
+  const auto active = [&](const Line& line) {
+    configure(way);
+    const Side side(0, line, kBytes, way.local);
+    const Block all = side.block(0, kBytes);
+    fill(side.region.data(), kBytes, 5);
+    PostOptions options;
+    options.notify.message = std::as_bytes(std::span("there", 5));
+    const Transfer first = must(put(side.peer, {&all, 1}, options), "put");
+    must(first.wait(kPatience), "put wait");
+    EXPECT_NE(side.remote.description().find(kChunked), std::string::npos)
+        << side.remote.description();
+    ASSERT_EQ(line.receive(), "good");
+    // Another handle, which does not know it yet.
+    const RemoteRegion anew =
+        must(side.peer.importRegion(side.remote.reference().encode()), "importRegion");
+    const Block fetched{&side.region, 0, &anew, 0, kBytes};
+    Plan plan = must(Plan::create(side.peer, Direction::kGet, {&fetched, 1}), "plan");
+    fill(side.region.data(), kBytes, 4);
+    must(must(plan.post(), "post").wait(kPatience), "get wait");
+    EXPECT_EQ(wrongWords(side.region.data(), kBytes, 6), 0u);
+    line.send("end");
+  };
+  const auto passive = [&](const Line& line) {
+    configure(way);
+    const Side side(1, line, kBytes, way.remote);
+    const Notification came = must(waitNotification(side.peer, kPatience), "notification");
+    EXPECT_EQ(came.message.size(), 5u);
+    const uint64_t wrong = wrongWords(side.region.data(), kBytes, 5);
+    fill(side.region.data(), kBytes, 6);
+    line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
+    (void)line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+TEST(VerbsMemoryRefused, IsAnErrorUnderStrict) {
+  PEERLANE_NEEDS_GPUS(1);
+  const Way way{Memory::kHeap, Memory::kChunks};
+  const auto active = [&](const Line& line) {
+    configure(way);
+    setenv("PEERLANE_STRICT", "1", 1);
+    const Side side(0, line, kBytes, way.local);
+    const Block all = side.block(0, kBytes);
+    for (int i = 0; i < 2; ++i) {
+      const auto posted = put(side.peer, {&all, 1});
+      const Status status = posted.isOk() ? posted->wait(kPatience) : posted.status();
+      EXPECT_EQ(status.code(), Code::kNotSupported) << status.toString();
+      EXPECT_NE(status.message().find("PEERLANE_STRICT"), std::string_view::npos);
+      EXPECT_NE(status.message().find(kChunked), std::string_view::npos) << status.toString();
     }
     line.send("end");
   };
   const auto passive = [&](const Line& line) {
     configure(way);
     const Side side(1, line, kBytes, way.remote);
-    const Signal signal = must(Signal::create(side.peer, 3), "signal");
-    uint32_t seed = 1;
-    uint64_t puts = 0;
-    while (line.receive() == "look") {
-      ++seed;
-      must(signal.wait(++puts, kPatience), "signal wait");
-      const uint64_t wrong = wrongWords(side.region.data(), kBytes, seed);
-      fill(side.region.data(), kBytes, seed + 1000);
-      (void)side.context->dump();  // orders the engine's thread for the thread sanitizer
-      line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
-    }
+    (void)line.receive();
   };
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, VerbsMemory,
-                         ::testing::Values(Way{Memory::kVmm, Memory::kVmm, true, true},
-                                           Way{Memory::kPool, Memory::kPool, true, true},
-                                           Way{Memory::kVmm, Memory::kHeap, true, true},
-                                           Way{Memory::kHeap, Memory::kMalloc, true, true},
-                                           Way{Memory::kMalloc, Memory::kMalloc, true, true},
-                                           Way{Memory::kOddOffset, Memory::kVmm, true, true},
-                                           Way{Memory::kVmm, Memory::kVmm, false, false},
-                                           Way{Memory::kMalloc, Memory::kHeap, false, false},
-                                           Way{Memory::kHeap, Memory::kVmm, false, false}),
-                         [](const auto& tested) {
-                           return nameOf(tested.param.local) + "To" + nameOf(tested.param.remote) +
-                                  (tested.param.byDmaBuf ? "ByDmaBuf" : "Staged");
-                         });
+// A stream that waits for the word of a put: what stands after the wait sees the bytes.
+TEST(VerbsFlush, ComesBeforeAStreamSeesTheWord) {
+  PEERLANE_NEEDS_GPUS(1);
+  const Way way{Memory::kHeap, Memory::kVmm, "late", "flush"};
+  constexpr uint32_t kRounds = 8;
+  const auto active = [&](const Line& line) {
+    configure(way);
+    const Side side(0, line, kBytes, way.local);
+    const Block all = side.block(0, kBytes);
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      EXPECT_EQ(line.receive(), "next");
+      fill(side.region.data(), kBytes, round);
+      PostOptions options;
+      options.notify.signal = 1;
+      must(must(put(side.peer, {&all, 1}, options), "put").wait(kPatience), "wait");
+    }
+    (void)line.receive();
+  };
+  const auto passive = [&](const Line& line) {
+    configure(way);
+    const Side side(1, line, kBytes, way.remote);
+    const Signal signal = must(Signal::create(side.peer, 1), "signal");
+    void* copy = nullptr;
+    mustCuda(cudaMalloc(&copy, kBytes), "cudaMalloc");
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      const Transfer waited = must(signal.waitOn(side.deviceStream(), round), "waitOn");
+      mustCuda(cudaMemcpyAsync(copy, side.region.data(), kBytes, cudaMemcpyDefault, side.stream),
+               "copy");
+      line.send("next");
+      mustSync(side.stream);
+      must(waited.wait(kPatience), "wait");
+      EXPECT_EQ(wrongWords(copy, kBytes, round), 0u) << "round " << round;
+    }
+    line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Words that go over another link than the bytes are not held back for a flush: where the GPU needs
+// one, its memory is staged.
+TEST(VerbsFlush, IsForWordsOfTheSameLink) {
+  PEERLANE_NEEDS_GPUS(1);
+  for (const bool isOrdered : {true, false}) {
+    const Way way{Memory::kHeap, Memory::kVmm, isOrdered ? "yes" : "late",
+                  isOrdered ? "ordered" : "flush"};
+    const auto configureBoth = [way] {
+      configure(way);
+      setenv("PEERLANE_LINKS", "self,shm,verbs", 1);
+    };
+    const auto active = [&](const Line& line) {
+      configureBoth();
+      const Side side(0, line, kBytes, way.local);
+      ASSERT_EQ(side.peer.route().link, "shm");
+      must(side.remote.prepare(), "prepare");
+      putAndGet(side, line, {}, 1);
+      const std::string how = side.remote.description();
+      EXPECT_EQ(how.find("words go over link shm") == std::string::npos, isOrdered) << how;
+      EXPECT_EQ(side.peer.routeOf(side.remote, side.region).link, isOrdered ? "verbs" : "");
+      line.send("end");
+    };
+    const auto passive = [&](const Line& line) {
+      configureBoth();
+      lookAndAnswer(Side(1, line, kBytes, way.remote), line);
+    };
+    EXPECT_TRUE(runTwo(active, passive));
+  }
+}
 
 }  // namespace
 }  // namespace peerlane::gputest

@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "peerlane/os/verbs/nic_writes.h"
 #include "peerlane/os/verbs/rdma_trial.h"
 #include "tools/memory/device_bytes.h"
 #include "tools/memory/device_option.h"
@@ -49,11 +50,18 @@ class Subject {
     }
     PEERLANE_ASSIGN(made.gpu_, readGpu(place));
     PEERLANE_ASSIGN(made.onGpu_, allocateByRuntime(made.gpu_, kBytes));
+    PEERLANE_ASSIGN(made.writes_, cuda::nicWritesOf(made.gpu_.index));
     return made;
   }
 
   bool isGpu() const { return onGpu_ != nullptr; }
   const Device& gpu() const { return gpu_; }
+  cuda::NicWrites writes() const { return writes_; }
+  // OK: a NIC may write there.
+  Status mayBeWritten() const {
+    return writes_ == cuda::NicWrites::kNever ? Status(Code::kNotSupported, cuda::textOf(writes_))
+                                              : Status::ok();
+  }
   std::byte* at() const { return isGpu() ? onGpu_.get() : host_.get(); }
 
   Status fill(Content content) const {
@@ -62,6 +70,8 @@ class Subject {
     return Status::ok();
   }
   Status look(Bytes content) const {
+    if (writes_ == cuda::NicWrites::kByFlush)
+      PEERLANE_RETURN_IF_ERROR(cuda::flushNicWrites(gpu_.index));
     if (isGpu()) return copyFromDevice(gpu_, content, at());
     std::memcpy(content.data(), at(), content.size());
     return Status::ok();
@@ -77,16 +87,23 @@ class Subject {
   HostMemory host_;
   RuntimeMemory onGpu_;
   Device gpu_{};
+  cuda::NicWrites writes_ = cuda::NicWrites::kOrdered;
 };
 
 Result<RdmaTrialOutcome> throughDmaBuf(RdmaTrial& trial, const Subject& subject) {
   if (!subject.isGpu()) return Status(Code::kNotSupported, "memory of a process has no descriptor");
+  PEERLANE_RETURN_IF_ERROR(subject.mayBeWritten());
   PEERLANE_ASSIGN(const int descriptor, exportDmaBuf(subject.gpu(), subject.at(), kBytes));
   RdmaTrialMemory memory = subject.asItIs();
   memory.dmaBuf = descriptor;
   auto outcome = trial.run(RdmaRegistration::kDmaBuf, memory);
   (void)::close(descriptor);
   return outcome;
+}
+
+Result<RdmaTrialOutcome> throughAddress(RdmaTrial& trial, const Subject& subject) {
+  PEERLANE_RETURN_IF_ERROR(subject.mayBeWritten());
+  return trial.run(RdmaRegistration::kAddress, subject.asItIs());
 }
 
 // The NIC reaches memory of the host; the rest of the way is a copy.
@@ -146,7 +163,10 @@ Finding tryLink(const Config& config, const Subject& subject, const std::string&
   if (outcome->wrong != 0)
     return {name, State::kBroken, fmt::format("{} bytes are wrong", outcome->wrong), ""};
   return {name, State::kWorks,
-          fmt::format("engine {}, put and get of 4 MiB verified", outcome->engine), ""};
+          fmt::format("{}, put and get of 4 MiB verified", outcome->engine.empty()
+                                                               ? "staged through host memory"
+                                                               : "engine " + outcome->engine),
+          ""};
 }
 
 }  // namespace
@@ -161,8 +181,12 @@ Result<RdmaVerdict> verifyRdma(const Config& config, const std::string& place,
   // Best first.
   std::vector<Finding> paths;
   if (subject.isGpu()) {
+    const bool isSeen = subject.mayBeWritten().isOk();
+    verdict.findings.push_back({place, isSeen ? State::kWorks : State::kLimited,
+                                cuda::textOf(subject.writes()),
+                                isSeen ? "" : "memory of it is staged through host memory"});
     paths.push_back(findingOf("dma-buf", throughDmaBuf(*trial, subject)));
-    paths.push_back(findingOf("peer memory", trial->run(RdmaRegistration::kAddress, memory)));
+    paths.push_back(findingOf("peer memory", throughAddress(*trial, subject)));
   } else {
     paths.push_back(findingOf("pages", trial->run(RdmaRegistration::kAddress, memory)));
     paths.push_back(findingOf("on demand", trial->run(RdmaRegistration::kOnDemand, memory)));

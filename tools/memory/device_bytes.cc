@@ -82,10 +82,18 @@ Result<RuntimeMemory> allocateByRuntime(const Device& device, uint64_t bytes) {
 Result<int> exportDmaBuf(const Device& device, const std::byte* at, uint64_t bytes) {
   using Call = decltype(&cuMemGetHandleForAddressRange);
   const auto call = findCall<Call>("cuMemGetHandleForAddressRange", 11070);
-  if (call == nullptr)
+  const auto set = findCall<decltype(&cuPointerSetAttribute)>("cuPointerSetAttribute", 6000);
+  if (call == nullptr || set == nullptr)
     return Status(Code::kNotSupported,
                   "the driver has no cuMemGetHandleForAddressRange; need one for CUDA 11.7");
   PEERLANE_RETURN_IF_ERROR(check(cudaSetDevice(device.index), "cudaSetDevice"));
+  // Else copies may return before their bytes are there for other devices.
+  const unsigned one = 1;
+  if (const CUresult ordered =
+          set(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, reinterpret_cast<CUdeviceptr>(at));
+      ordered != CUDA_SUCCESS)
+    return Status(Code::kSystem, "cuPointerSetAttribute (SYNC_MEMOPS): error " +
+                                     std::to_string(static_cast<int>(ordered)));
   int descriptor = -1;
   const CUresult result = call(&descriptor, reinterpret_cast<CUdeviceptr>(at), bytes,
                                CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);

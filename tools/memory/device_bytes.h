@@ -27,7 +27,8 @@ struct RuntimeFree {
 using RuntimeMemory = std::unique_ptr<std::byte, RuntimeFree>;
 Result<RuntimeMemory> allocateByRuntime(const Device& device, uint64_t bytes);
 
-// A descriptor (dma-buf) of memory of a GPU, whole pages of it, for NICs. The caller closes it.
+// A descriptor (dma-buf) of memory by allocateByRuntime(), whole pages of it, for NICs. The caller
+// closes it.
 // Errors: kNotSupported where the driver exports none.
 Result<int> exportDmaBuf(const Device& device, const std::byte* at, uint64_t bytes);
 

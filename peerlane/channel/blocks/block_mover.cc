@@ -45,14 +45,29 @@ LinkRoute routeTo(const RemoteRegion& remote, const LinkSet& links, const LocalM
                            : links.route(remote.reference(), local);
 }
 
+// One of both ends, though others of its kind are.
+std::string whyNotTakenByAgent(const BlockList& blocks, const RemoteRegion& remote,
+                               const Link& link, const LinkSet& links) {
+  std::string why = whyNotGranted(remote.reference(), *remote.slot(), links);
+  for (const auto& local : blocks.locals)
+    if (why.empty()) why = whyNotTaken(link, *local);
+  return why;
+}
+
 }  // namespace
 
 std::string whyStaged(const BlockList& blocks, const PeerCore& peer, DeviceStream stream) {
   const LocalMemory local = localMemory(blocks, stream);
   for (const RemoteRegion& remote : blocks.remotes) {
-    if (routeTo(remote, peer.links(), local).by != LinkRoute::By::kNothing) continue;
-    std::string why = peer.links().whyStaged(remote.reference(), local);
-    return why.empty() ? "it came over a link that does not reach this side's memory" : why;
+    const LinkRoute route = routeTo(remote, peer.links(), local);
+    if (route.by == LinkRoute::By::kNothing) {
+      std::string why = peer.links().whyStaged(remote.reference(), local);
+      return why.empty() ? "it came over a link that does not reach this side's memory" : why;
+    }
+    if (route.by != LinkRoute::By::kAgent) continue;
+    if (std::string why = whyNotTakenByAgent(blocks, remote, *route.link, peer.links());
+        !why.empty())
+      return why;
   }
   return {};
 }

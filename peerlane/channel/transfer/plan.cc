@@ -97,6 +97,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
   const auto deadline = Progress::deadlineIn(timeout);
   for (const RemoteRegion& remote : blocks_.remotes())
     PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
+  PEERLANE_RETURN_IF_ERROR(blocks_.importFailure());
   Program program;
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(blocks_.lower(*peer_, notify_, program, binding));
@@ -292,7 +293,17 @@ Result<Plan> Plan::make(const Peer& peer, Direction direction, const Blocks& blo
     return plan;
   }
   plan.core_ = std::make_shared<PlanCore>(peer.core(), std::move(program));
-  PEERLANE_RETURN_IF_ERROR(plan.core_->prepare(options, options.timeout));
+  const Status prepared = plan.core_->prepare(options, options.timeout);
+  if (prepared.isOk()) return plan;
+  // That the owner's device does not take the memory is known only now.
+  BlockProgram again;
+  if (prepared.code() != Code::kNotSupported || !again.take(*peer.core(), direction, blocks).isOk())
+    return prepared;
+  std::string why = again.whyStaged(*peer.core(), {});
+  if (why.empty()) return prepared;
+  PEERLANE_ASSIGN(plan.staged_,
+                  StagedPlan::create(peer.core(), std::move(again), options, std::move(why)));
+  plan.core_ = nullptr;
   return plan;
 }
 

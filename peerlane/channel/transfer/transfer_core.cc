@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "peerlane/channel/operation/host_stream.h"
+#include "peerlane/channel/transfer/staged_transfer.h"
 #include "peerlane/core/limits.h"
 #include "peerlane/program/words/word.h"
 
@@ -127,6 +128,7 @@ Task::Turn TransferCore::turn() {
 
 bool TransferCore::advance(uint64_t budgetBytes) {
   if (state_ == State::kEnded) return false;
+  if (state_ == State::kStaged) return advanceStaged();
   Code stop = stopCode();
   // A silent peer may come back, and then waits for this slot.
   if (isFiller_ && stop == Code::kPeerSilent) stop = Code::kOk;
@@ -141,6 +143,7 @@ bool TransferCore::advance(uint64_t budgetBytes) {
     if (!blocks_.imported(*peer_)) {
       Status failed = blocks_.importFailure();
       if (failed.isOk()) return false;
+      if (failed.code() == Code::kNotSupported && beginStaged()) return true;
       end(failed);
       return true;
     }
@@ -157,6 +160,32 @@ bool TransferCore::advance(uint64_t budgetBytes) {
   if (run_.advance(budgetBytes) != cpu::Step::kEnded)
     return run_.bytesMoved() != before || run_.opIndex() != opBefore;
   end(run_.code() == Code::kOk ? Status::ok() : endStatus());
+  return true;
+}
+
+// That the owner's device does not take the memory is known only now. False: it is not that.
+bool TransferCore::beginStaged() {
+  const std::string why = blocks_.whyStaged(*peer_, {});
+  if (why.empty()) return false;
+  // The other one claims its own, once its bytes are there.
+  if (notifyNumber_ && !peer_->over()) beginVoid(peer_, *notifyNumber_);
+  notifyNumber_.reset();
+  auto staged = StagedTransfer::post(peer_, std::move(blocks_), std::move(notify_), {}, why);
+  blocks_ = BlockProgram();
+  if (!staged.isOk()) {
+    end(staged.status());
+    return true;
+  }
+  isPart_ = true;
+  staged_ = std::move(*staged);
+  state_ = State::kStaged;
+  return true;
+}
+
+bool TransferCore::advanceStaged() {
+  if (cancelled()) staged_.cancel();
+  if (!staged_.done()) return false;
+  end(staged_.status());
   return true;
 }
 
@@ -243,6 +272,7 @@ void TransferCore::runToEnd() {
       if (stop) return !stopped || (mailbox_ != nullptr && mailbox_->idle());
       if (state_ == State::kImporting)
         return blocks_.imported(*peer_) || !blocks_.importFailure().isOk();
+      if (state_ == State::kStaged) return staged_.done();
       const std::byte* word = nullptr;
       uint64_t operand = 0;
       if (run_.awaited(word, operand))
@@ -275,6 +305,7 @@ std::string TransferCore::nameInWords() const {
 
 std::string TransferCore::stageInWords() const {
   if (state_ == State::kImporting) return "waits for the import of a region";
+  if (state_ == State::kStaged) return "is staged through host memory, by another transfer";
   return describeRun(program_, run_) + untakenInWords();
 }
 

@@ -12,6 +12,7 @@
 
 #include "peerlane/channel/blocks/block_program.h"
 #include "peerlane/channel/operation/operation.h"
+#include "peerlane/channel/transfer/transfer.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -55,12 +56,19 @@ class TransferCore final : public Operation, public Task {
   void runToEnd() override;
 
  private:
-  enum class State : uint8_t { kImporting, kRunning, kEnded };
+  enum class State : uint8_t {
+    kImporting,
+    kRunning,
+    kStaged,  // another transfer does it
+    kEnded,
+  };
 
   // Why it is to end early; kOk when it is not.
   Code stopCode() const;
   // One step; true when it moved or ended.
   bool advance(uint64_t budgetBytes);
+  bool beginStaged();
+  bool advanceStaged();
   void stopIfRevoked();
   Status prepare();
   void end(const Status& status);
@@ -78,7 +86,7 @@ class TransferCore final : public Operation, public Task {
   BlockProgram blocks_;
   OwnedNotify notify_;
   std::optional<uint64_t> notifyNumber_;  // claimed; published by the program's end, or as void
-  const bool isPart_;
+  bool isPart_;                           // also once another one does it
   State state_ = State::kImporting;
   bool entered_ = false;
   bool slabEntered_ = false;
@@ -90,6 +98,7 @@ class TransferCore final : public Operation, public Task {
   Mailbox* mailbox_ = nullptr;
   cpu::CpuProgram program_;
   cpu::CpuRun run_;
+  Transfer staged_;
   const Progress::Clock::time_point since_ = Progress::Clock::now();
 };
 

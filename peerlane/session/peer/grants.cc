@@ -51,14 +51,23 @@ Status Grants::sendSlab(const RegionRecord& slab) {
 }
 
 Status Grants::grant(const control::ImportRequest& message, const RegionRecord& record) {
-  Link* const link = links_.granting(record.memory.kind, message.links);
-  if (link == nullptr)
+  // A device may not take memory of a kind of which it takes others.
+  std::vector<std::string> links = message.links;
+  Status refused;
+  while (Link* const link = links_.granting(record.memory.kind, links)) {
+    const std::string& name = link->traits().transport;
+    const Status sent = send(message.request, record, *link);
+    if (sent.code() != Code::kNotSupported) return sent;
+    if (refused.isOk()) refused = sent.withContext("link " + name);
+    std::erase(links, name);
+  }
+  if (refused.isOk())
     return Status(Code::kNotSupported,
                   record.memory.kind.name() +
                       (record.memory.whyNot.empty() ? "" : " (" + record.memory.whyNot + ")") +
                       ", which this side grants over no link that the peer can use for it (" +
                       joined(message.links) + ")");
-  return send(message.request, record, *link);
+  return refused;
 }
 
 Status Grants::handle(control::ImportRequest& message) {

@@ -19,6 +19,16 @@ const std::shared_ptr<ImportSlot>& ImportSlot::made(std::shared_ptr<ImportSlot>&
   return slot;
 }
 
+std::string whyNotGranted(const RegionReference& reference, const ImportSlot& slot,
+                          const LinkSet& links) {
+  if (reference.device.kind == DeviceKind::kHost ||
+      slot.state.load(std::memory_order_acquire) != ImportSlot::State::kFailed ||
+      slot.failure.code() != Code::kNotSupported)
+    return {};
+  const bool isByAgent = links.route(reference, {}).by == LinkRoute::By::kAgent;
+  return isByAgent ? std::string(slot.failure.message()) : std::string();
+}
+
 Imports::Imports(PeerEnvironment& env, LinkSet& links)
     : env_(env), links_(links), chunks_(env, [this] { settleWhole(); }) {}
 

@@ -76,6 +76,12 @@ struct ImportSlot {
   std::shared_ptr<ImportSlot> sister_;
 };
 
+// Why a GPU's memory is not imported although the link's agent reaches others of its kind: the
+// owner's device does not take it. Transfers are staged then. Empty: it is imported, or was not
+// asked for, or failed otherwise.
+std::string whyNotGranted(const RegionReference& reference, const ImportSlot& slot,
+                          const LinkSet& links);
+
 class Imports {
  public:
   Imports(PeerEnvironment& env, LinkSet& links);

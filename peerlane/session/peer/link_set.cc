@@ -242,6 +242,9 @@ Result<RemoteMemory> LinkSet::attach(const std::string& name, Grant grant) {
     return Status(Code::kCorrupt, "a grant over link '" + name + "', which was not made");
   if (!isLive(*link)) return Status(Code::kNotSupported, "link " + name + " has failed meanwhile");
   PEERLANE_ASSIGN(RemoteMemory memory, link->attach(std::move(grant)));
+  if (memory.needsItsWords && link != &words())
+    return Status(Code::kNotSupported, "words go over link " + words().traits().transport +
+                                           ", and those about this memory must go over " + name);
   memory.agent = link;
   return memory;
 }

@@ -33,6 +33,14 @@ struct LinkRoute {
   const Link* link = nullptr;
 };
 
+// Why the link's agent does not copy this memory of this side, of a kind of which it copies others.
+// Empty: it does.
+inline std::string whyNotTaken(const Link& link, const RegionRecord& record) {
+  if (record.memory.device.kind == DeviceKind::kHost || !link.traits().takes) return {};
+  const Status taken = link.traits().takes(record);
+  return taken.isOk() ? std::string() : std::string(taken.message());
+}
+
 // The memory of this side that takes part in a transfer.
 struct LocalMemory {
   std::optional<MemoryKind> ofHost{};

@@ -65,7 +65,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
   };
   PEERLANE_RETURN_IF_ERROR(waitFor(done));
   if (slot->state.load(std::memory_order_acquire) == ImportSlot::State::kFailed)
-    return slot->failure;
+    return whyNotGranted(reference_, *slot, peer_->links()).empty() ? slot->failure : Status::ok();
   const std::shared_ptr<ImportedRegion>& region = slot->region;
   const uint64_t all = region->memory.grant.bytes;
   if (peer_->imports().reaches(region, 0, all)) return Status::ok();
@@ -78,7 +78,10 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
 std::string RemoteRegion::description() const {
   const std::shared_ptr<ImportedRegion> region = imported();
   if (!region) {
-    const std::string why = slot_ ? peer_->links().whyStaged(reference_, {}) : std::string();
+    std::string why;
+    if (slot_) why = peer_->links().whyStaged(reference_, {});
+    if (slot_ && why.empty())
+      why = whyNotGranted(reference_, *ImportSlot::current(slot_), peer_->links());
     return why.empty() ? "not imported yet" : "staged through host memory, because " + why;
   }
   std::string text = region->memory.engine;
@@ -222,8 +225,18 @@ MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const
   const MemoryKind plain{.place = remote.reference().device.kind == DeviceKind::kHost
                                       ? MemoryPlace::kHost
                                       : MemoryPlace::kCuda};
-  return memoryRoute(core_->links(), remote.reference().kind.value_or(plain),
-                     localOf(local.record()->memory.kind, local.record()->memory.device));
+  const LocalMemory place = localOf(local.record()->memory.kind, local.record()->memory.device);
+  const LinkSet& links = core_->links();
+  const MemoryKind kind = remote.reference().kind.value_or(plain);
+  MemoryRoute route = memoryRoute(links, kind, place);
+  const LinkRoute found = links.route(kind, place);
+  if (found.by != LinkRoute::By::kAgent) return route;
+  std::string why = whyNotGranted(remote.reference(), *ImportSlot::current(remote.slot()), links);
+  if (why.empty()) why = whyNotTaken(*found.link, *local.record());
+  if (why.empty()) return route;
+  route.refused.insert(route.refused.begin(), route.link + ": " + why);
+  route.link = route.by = "";
+  return route;
 }
 
 Route Peer::route() const {

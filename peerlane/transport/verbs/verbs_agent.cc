@@ -42,15 +42,19 @@ Served VerbsAgent::serve(AgentWork& work) {
     return Served::kDone;
   }
   const bool isShared = mayBeShared(entry);
-  if (before != nullptr && (isShared || !mayFollow(entry, *work.mailbox))) return Served::kAgain;
+  if (before != nullptr && (isShared || !mayFollow(work, *before))) return Served::kAgain;
   work.mailbox->agentPart = isShared ? kShared : kAlone;
   WorkPump::prepare(work, before, isShared);
   return Served::kSent;
 }
 
 // Whether it may be posted while the one before it is under way.
-bool VerbsAgent::mayFollow(const MailboxEntry& entry, const Mailbox& mailbox) const {
-  return mailbox.agentPart == kAlone && (ordersWrites_ || isWord(entry.verb));
+bool VerbsAgent::mayFollow(const AgentWork& work, const AgentWork& before) const {
+  if (work.mailbox->agentPart == kShared) return false;
+  if (isWord(work.entry->verb)) return true;
+  // What the peer does before it writes a mailed word takes no time of the pair's.
+  const bool isMailed = isWord(before.entry->verb) && mailsWords_.load(std::memory_order_acquire);
+  return ordersWrites_ && !isMailed;
 }
 
 bool VerbsAgent::mayBeShared(const MailboxEntry& entry) {
@@ -122,11 +126,32 @@ bool VerbsAgent::pumpAndTell(AgentWork* first, AgentWork* last) {
   const bool moved = works_.posts() != before || works_.hasFinished() || hasNews;
   WorkList finished = works_.takeFinished();
   right_.letGo();
+  flushGets(finished);
   while (AgentWork* const work = finished.takeFirst())
     Mailbox::finish(*work, work->code.load(std::memory_order_relaxed));
   if (hasFailed) around_.pairFailed();
   if (hasNews && around_.workArrived) around_.workArrived();
   return moved;
+}
+
+// What gets brought is visible to the GPUs whose memory it is before anybody is told.
+void VerbsAgent::flushGets(const WorkList& finished) const {
+  const DeviceWrites& writes = around_.keys.writes();
+  if (!writes.areFlushed()) return;
+  const auto eachGet = [&finished](const auto& visit) {
+    for (AgentWork* work = finished.first(); work != nullptr; work = WorkList::after(*work))
+      if (work->entry->verb == Verb::kGet) visit(*work);
+  };
+  bool hasGets = false;
+  eachGet([&](const AgentWork&) { hasGets = true; });
+  if (!hasGets) return;
+  const Status flushed = writes.flush();
+  if (flushed.isOk()) return;
+  PEERLANE_LOG_WARN("{}: {}", name_, flushed.message());
+  eachGet([&](AgentWork& work) {
+    if (work.code.load(std::memory_order_relaxed) == Code::kOk)
+      work.code.store(flushed.code(), std::memory_order_relaxed);
+  });
 }
 
 Status VerbsAgent::health() const {
@@ -140,6 +165,12 @@ void VerbsAgent::close(Code code) {
     end(Status(code, name_ + " was closed"), nullptr, /*mayAnswer=*/code == Code::kClosed);
   }
   (void)pumpAndTell();
+}
+
+void VerbsAgent::mailWords() {
+  mailsWords_.store(true, std::memory_order_release);
+  const TurnHolder turn(right_);
+  works_.mailWords();
 }
 
 bool VerbsAgent::isBroken() const {
@@ -195,7 +226,7 @@ void VerbsAgent::arrived(uint32_t number) {
   if (news.kind == News::Kind::kTaken) works_.endMails();
   if (status.isOk()) return;
   PEERLANE_LOG_WARN("{}: {}", name_, status.message());
-  if (status.code() == Code::kCorrupt) end(status, nullptr);
+  if (status.code() == Code::kCorrupt || status.code() == Code::kSystem) end(status, nullptr);
 }
 
 // One work is to blame for a refusal. All others wait until the pairs are made anew, or else end.

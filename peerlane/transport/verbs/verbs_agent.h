@@ -63,6 +63,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   void abandon(AgentWork& work, Code code) override;
   void handedOut(AgentWork& first, AgentWork& last) override;
 
+  // All words from now on go as mails. Any thread.
+  void mailWords();
   // Posts what waited for room. True when something moved.
   bool advance();
   // The first failure; sticky.
@@ -118,10 +120,11 @@ class VerbsAgent final : public Agent, public PairOwner {
       PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
-  bool mayFollow(const MailboxEntry& entry, const Mailbox& mailbox) const;
+  bool mayFollow(const AgentWork& work, const AgentWork& before) const;
   void accept(AgentWork& work) PEERLANE_REQUIRES(right_);
   // Accepts the works from `first` to `last`, if any, posts, and tells works of their end.
   bool pumpAndTell(AgentWork* first = nullptr, AgentWork* last = nullptr);
+  void flushGets(const WorkList& finished) const;
 
   const std::string name_;
   const Surroundings around_;
@@ -141,8 +144,10 @@ class VerbsAgent final : public Agent, public PairOwner {
   bool hasNews_ PEERLANE_GUARDED_BY(right_) = false;
   std::atomic<bool> isWaiting_{false};  // a hint: works wait for room
   std::atomic<uint32_t> pairs_{1};      // a hint: lanes_
-  std::atomic<bool> hasAsked_{false};   // for more of them
-  mutable Mutex failureLock_;           // taken after right_
+  // As works_ has it from the next post on. Release by mailWords(), acquire by serve().
+  std::atomic<bool> mailsWords_{false};
+  std::atomic<bool> hasAsked_{false};  // for more of them
+  mutable Mutex failureLock_;          // taken after right_
   Status failure_ PEERLANE_GUARDED_BY(failureLock_);
 };
 

@@ -5,17 +5,21 @@
 #include <thread>
 #include <utility>
 
+#include "peerlane/core/log.h"
 #include "peerlane/core/wire.h"
 
 namespace peerlane {
 namespace {
 
 constexpr const char* kEngine = "nic";
+// In a grant: words that follow go as mails.
+constexpr uint8_t kMailsWords = 1;
 
 }  // namespace
 
 VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> rounds,
-                     std::unique_ptr<VerbsAgent> agent, std::string path, const VerbsRail& rail)
+                     std::unique_ptr<VerbsAgent> agent, std::string path, bool peerMails,
+                     const VerbsRail& rail)
     : nic_(std::move(nic)),
       rounds_(std::move(rounds)),
       agent_(std::move(agent)),
@@ -28,7 +32,10 @@ VerbsLink::VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> 
               .path = std::move(path),
               .rails = rail.all,
               .rail = rail.number,
-              .registrations = nic_->keys().paths().texts()} {
+              .registrations = nic_->keys().paths().texts(),
+              .takes = [nic = nic_.get()](
+                           const RegionRecord& region) { return nic->keys().takes(region); }},
+      peerMails_(peerMails) {
   if (rounds_) rounds_->begin(*agent_);
 }
 
@@ -52,10 +59,15 @@ LinkAbilities VerbsLink::abilities(const RegistrationPaths* paths) {
 
 Result<LinkPart> VerbsLink::grant(const RegionRecord& region) {
   PEERLANE_ASSIGN(const MemoryKeys::Key key, nic_->keys().of(region));
+  if (key.needsFlush && !peerMails_)
+    return Status(Code::kNotSupported,
+                  "the peer is of a version that does not let this side flush what it wrote into " +
+                      region.memory.device.toString());
   LinkPart part;
   ByteWriter writer(part.blob);
   writer.u32(key.remote);
   writer.u32(static_cast<uint32_t>(key.address));
+  if (key.needsFlush) writer.u8(kMailsWords);
   return part;
 }
 
@@ -63,11 +75,14 @@ Result<RemoteMemory> VerbsLink::attach(Grant grant) {
   ByteReader reader(grant.own.blob);
   const uint64_t key = reader.u32();
   const uint64_t address = reader.u32();
+  const bool mailsWords = reader.ok() && reader.remaining() != 0 && reader.u8() == kMailsWords;
   PEERLANE_RETURN_IF_ERROR(reader.finish("a grant over verbs", Trailing::kAllow));
+  if (mailsWords) agent_->mailWords();
   return RemoteMemory{.grant = std::move(grant.region),
                       .engine = kEngine,
                       .linkKey = key << 32 | address,
                       .refusesInOrder = true,
+                      .needsItsWords = mailsWords,
                       .enforcer = Enforcer::kOwner};
 }
 
@@ -79,6 +94,9 @@ void VerbsLink::detach(RemoteMemory& memory) {
 // sooner than those answers.
 void VerbsLink::close(Code code) {
   if (rounds_) rounds_->stop();
+  // Words of the link that goes on may tell of bytes that came over this one.
+  if (const Status flushed = nic_->keys().writes().flush(); !flushed.isOk())
+    PEERLANE_LOG_WARN("{}", flushed.message());
   // News that came counts, though nobody will read it: receives that it took up are others' again.
   (void)nic_->queues().poll();
   constexpr std::chrono::milliseconds kAnswers{2};

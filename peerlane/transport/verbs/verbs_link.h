@@ -24,9 +24,11 @@ struct VerbsRail {
 class VerbsLink final : public Link {
  public:
   // `path`: the devices and addresses of both sides, for people. `rounds`: as the agent's
-  // surroundings have it; null: its first pair is its only one.
+  // surroundings have it; null: its first pair is its only one. `peerMails`: the peer sends words
+  // as mails where a grant asks for that.
   VerbsLink(std::shared_ptr<VerbsNic> nic, std::unique_ptr<PairRounds> rounds,
-            std::unique_ptr<VerbsAgent> agent, std::string path, const VerbsRail& rail = {});
+            std::unique_ptr<VerbsAgent> agent, std::string path, bool peerMails,
+            const VerbsRail& rail = {});
   ~VerbsLink() override { close(Code::kClosed); }
 
   // With host memory, and with GPUs' where the NIC reaches that; null: all that any NIC can.
@@ -48,6 +50,7 @@ class VerbsLink final : public Link {
   const std::unique_ptr<PairRounds> rounds_;
   const std::unique_ptr<VerbsAgent> agent_;
   const LinkTraits traits_;
+  const bool peerMails_;
 };
 
 }  // namespace peerlane

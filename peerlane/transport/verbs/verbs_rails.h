@@ -30,6 +30,8 @@ class VerbsRails {
  public:
   VerbsRails(cuda::Gpus gpus, RankRdma rank) : gpus_(std::move(gpus)), rank_(std::move(rank)) {}
 
+  const cuda::Gpus& gpus() const { return gpus_; }  // of the context
+
   // How many there may be: PEERLANE_IB_NICS, or by the GPUs.
   static uint32_t most(const Config& config, const cuda::Gpus& gpus);
 

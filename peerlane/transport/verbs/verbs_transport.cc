@@ -58,6 +58,7 @@ class PendingVerbsLink final : public PendingLink {
     offer_.device = device.name() + ":" + std::to_string(device.port());
     offer_.isEthernet = device.isEthernet();
     offer_.adds = device.limits().atomic_cap != IBV_ATOMIC_NONE;
+    offer_.mailsWords = true;
     // InfiniBand may send the packets of a pair by several ways. RoCE does so only where a switch
     // is told to.
     offer_.ordersWrites = !surroundings_.config.ibAdaptive.value_or(!device.isEthernet());
@@ -92,6 +93,7 @@ class PendingVerbsLink final : public PendingLink {
     PEERLANE_RETURN_IF_ERROR(pair_->connect(theirs, own, other, surroundings_.config));
     const VerbsAgreement agreed{.ordersWrites = offer_.ordersWrites && theirs.ordersWrites,
                                 .adds = offer_.adds && theirs.adds,
+                                .mailsWords = theirs.mailsWords,
                                 .newsToPeer = theirs.receives,
                                 .packetBytes = 128u << std::min(offer_.mtu, theirs.mtu),
                                 .control = theirs.control,
@@ -105,8 +107,8 @@ class PendingVerbsLink final : public PendingLink {
                                               offer_.receives, agreed);
     const std::string path =
         offer_.device + " at " + own.text() + " to " + theirs.device + " at " + other.text();
-    return std::unique_ptr<Link>(
-        std::make_unique<VerbsLink>(nic_, std::move(rounds), std::move(agent), path, rail_));
+    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(
+        nic_, std::move(rounds), std::move(agent), path, agreed.mailsWords, rail_));
   }
 
  private:
@@ -184,7 +186,7 @@ class VerbsTransport final : public Transport {
     isOfPeers_ = config.ibDomain == IbDomain::kPeer;
     if (!isOfPeers_ && !nics_.empty()) return nics_.front();
     PEERLANE_ASSIGN(auto device, rails_->open(number_, config));
-    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(device), surroundings));
+    PEERLANE_ASSIGN(auto nic, VerbsNic::create(std::move(device), surroundings, rails_->gpus()));
     nics_.push_back(nic);
     return nic;
   }

@@ -13,6 +13,7 @@
 #include "tests/fake/software_gpu/software_device.h"
 #include "tests/fake/software_gpu/software_error.h"
 #include "tests/fake/software_gpu/software_graph.h"
+#include "tests/fake/software_gpu/software_nic.h"
 #include "tests/fake/software_gpu/software_stream.h"
 
 namespace peerlane::softgpu {
@@ -149,6 +150,11 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       *value = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
       break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = !hasNoDmaBuf(); break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: *value = nicWritesOrdering(); break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      *value = nicFlushOptions();
+      break;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = -1; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: *value = !fabricFails("absent"); break;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = 0xffff; break;
@@ -376,6 +382,7 @@ void* findDriverEntry(const char* name) {
                                   SOFTWARE_ENTRY(cuPointerSetAttribute),
                                   SOFTWARE_ENTRY(cuMemGetAddressRange),
                                   SOFTWARE_ENTRY(cuMemGetHandleForAddressRange),
+                                  SOFTWARE_ENTRY(cuFlushGPUDirectRDMAWrites),
                                   SOFTWARE_ENTRY(cuMemCreate),
                                   SOFTWARE_ENTRY(cuMemRelease),
                                   SOFTWARE_ENTRY(cuMemAddressReserve),

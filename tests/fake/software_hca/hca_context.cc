@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fake/software_hca/hca_context.h"
 
+#include <dlfcn.h>
+
 #include <cerrno>
 
 #include "tests/fake/software_hca/hca_engine.h"
@@ -8,6 +10,34 @@
 #include "tests/fake/software_hca/hca_tables.h"
 
 namespace peerlane::softhca {
+namespace {
+
+struct Opened {
+  Mutex mutex;
+  std::vector<Context*> all PEERLANE_GUARDED_BY(mutex);
+};
+Opened& opened() {
+  static Opened contexts;
+  return contexts;
+}
+
+// GPUs in software, if this process has some, say when they flush.
+void listenToGpus() {
+  using Listen = void (*)(void (*)());
+  const auto listen = reinterpret_cast<Listen>(dlsym(RTLD_DEFAULT, "software_gpu_on_flush"));
+  if (listen != nullptr) listen(&Context::flushAll);
+}
+
+}  // namespace
+
+void Context::flushAll() {
+  Opened& contexts = opened();
+  const MutexLock lock(contexts.mutex);
+  for (Context* const each : contexts.all) {
+    const Locked locked(*each);
+    each->regions.placeLate();
+  }
+}
 
 Context* Context::open(Device& device) {
   const int endpoint = device.fabric().addEndpoint(device.index());
@@ -35,9 +65,17 @@ Context::Context(Device& of, Settings with, int at)
   pthread_mutex_init(&verbs_.context.mutex, nullptr);
   fillTables(verbs_);
   engine_ = std::make_unique<Engine>(*this);
+  if (!settings.isDmabufLate) return;
+  listenToGpus();
+  const MutexLock lock(opened().mutex);
+  opened().all.push_back(this);
 }
 
 Context::~Context() {
+  {
+    const MutexLock lock(opened().mutex);
+    std::erase(opened().all, this);
+  }
   engine_.reset();
   fabric.removeEndpoint(endpoint);
   pthread_mutex_destroy(&verbs_.context.mutex);

@@ -28,6 +28,9 @@ class Context {
  public:
   // Null with errno.
   static Context* open(Device& device);
+  // What those of this process wrote into late regions is seen from now on. The caller holds no
+  // context's lock.
+  static void flushAll();
   ~Context();
   Context(const Context&) = delete;
   static Context& of(ibv_context* face) {

@@ -80,7 +80,8 @@ int Regions::add(Domain& domain, void* bytes, size_t length, uint64_t address, u
 
 int Regions::addDmabuf(Domain& domain, uint64_t offset, size_t length, uint64_t address, int fd,
                        unsigned access, Region*& made) {
-  if (owner_.settings.dmabufError != 0) return owner_.settings.dmabufError;
+  const int error = owner_.settings.dmabufError;
+  if (error != 0 && (error != EINVAL || fd >= 0)) return error;
   struct stat file = {};
   if (fd < 0 || fstat(fd, &file) != 0) return EBADF;
   if (const int refused = check(length, access)) return refused;
@@ -101,6 +102,7 @@ int Regions::addDmabuf(Domain& domain, uint64_t offset, size_t length, uint64_t 
   region->mappedBytes = before + length;
   region->bytes = region->mapped + before;
   region->isMapping = true;
+  region->isLate = owner_.settings.isDmabufLate;
   region->length = length;
   region->address = address;
   region->access = access;
@@ -135,6 +137,7 @@ void Regions::revoke(Region* region) {
 }
 
 void Regions::remove(Region* region) {
+  placeLate();
   revoke(region);
   lockedBytes_ -= region->lockedBytes();
   --regions_;
@@ -159,10 +162,21 @@ void Regions::place(const Region& region, uint64_t at, const void* from, size_t 
   if (owner_.settings.dropsUnmapped && !isMapped(region.at(at), bytes)) return;
   if (region.isOnDemand() && owner_.settings.onDemand == OnDemand::kRxe)
     at -= reinterpret_cast<uintptr_t>(region.at(at)) % kPage;
+  if (region.isLate) {
+    const auto* const begin = static_cast<const uint8_t*>(from);
+    late_.push_back({region.at(at), {begin, begin + bytes}});
+    return;
+  }
   placeBytes(region.at(std::max(at, region.address)), from, bytes);
 }
 
+void Regions::placeLate() const {
+  for (const Late& each : late_) placeBytes(each.to, each.bytes.data(), each.bytes.size());
+  late_.clear();
+}
+
 void Regions::fetch(const Region& region, uint64_t at, void* to, size_t bytes) const {
+  if (region.isLate) placeLate();
   if (owner_.settings.dropsUnmapped && !isMapped(region.at(at), bytes)) {
     memset(to, 0, bytes);
     return;

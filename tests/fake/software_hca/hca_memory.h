@@ -9,6 +9,7 @@
 
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 namespace peerlane::softhca {
 
@@ -39,6 +40,7 @@ class Region : public ibv_mr {
   uint8_t* at(uint64_t place) const { return bytes + (place - address); }
   bool isRelaxed() const { return (access & IBV_ACCESS_RELAXED_ORDERING) != 0; }
   bool isOnDemand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
+  bool isLate = false;  // what is written is seen after a flush only
   uint64_t lockedBytes() const { return isOnDemand() ? 0 : length; }
 };
 
@@ -68,6 +70,8 @@ class Regions {
   // the settings say so.
   void place(const Region& region, uint64_t at, const void* from, size_t bytes) const;
   void fetch(const Region& region, uint64_t at, void* to, size_t bytes) const;
+  // What was written into late regions is seen from now on.
+  void placeLate() const;
 
   // Bytes [offset, offset + bytes) of a message that is scattered over local pieces. False: a key,
   // a bound or a right is wrong.
@@ -82,7 +86,13 @@ class Regions {
   uint32_t nextKey();
   int check(size_t length, unsigned access) const;
 
+  struct Late {
+    uint8_t* to;
+    std::vector<uint8_t> bytes;
+  };
+
   Context& owner_;
+  mutable std::vector<Late> late_;
   std::unordered_map<uint32_t, Region*> byKey_;
   uint64_t lockedBytes_ = 0;
   uint32_t regions_ = 0;

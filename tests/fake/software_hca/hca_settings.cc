@@ -131,10 +131,14 @@ Settings Settings::read() {
   settings.acksUnplaced = choice<bool>("SOFTWARE_HCA_ACK", {{"placed", false}, {"received", true}},
                                        false, "placed, received");
   settings.ackDelayNs = number("SOFTWARE_HCA_ACK_US", 0) * 1000;
-  settings.dmabufError =
-      choice<int>("SOFTWARE_HCA_DMABUF",
-                  {{"yes", 0}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EPROTONOSUPPORT", EPROTONOSUPPORT}},
-                  EOPNOTSUPP, "yes, EOPNOTSUPP, EPROTONOSUPPORT");
+  settings.dmabufError = choice<int>("SOFTWARE_HCA_DMABUF",
+                                     {{"yes", 0},
+                                      {"late", 0},
+                                      {"EOPNOTSUPP", EOPNOTSUPP},
+                                      {"EPROTONOSUPPORT", EPROTONOSUPPORT},
+                                      {"EINVAL", EINVAL}},
+                                     EOPNOTSUPP, "yes, late, EOPNOTSUPP, EPROTONOSUPPORT, EINVAL");
+  settings.isDmabufLate = text("SOFTWARE_HCA_DMABUF", "") == "late";
   settings.onDemand = choice<OnDemand>(
       "SOFTWARE_HCA_ODP", {{"no", OnDemand::kNo}, {"yes", OnDemand::kYes}, {"rxe", OnDemand::kRxe}},
       OnDemand::kNo, "no, yes, rxe");

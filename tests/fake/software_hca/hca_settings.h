@@ -19,7 +19,10 @@
 //   SOFTWARE_HCA_ACK        placed (default): bytes are acknowledged once they stand in memory;
 //                           received: once they are here, which is all that the standard asks for
 //   SOFTWARE_HCA_ACK_US     most by which an acknowledgement is late
-//   SOFTWARE_HCA_DMABUF     yes, or how it is refused: EOPNOTSUPP (default), EPROTONOSUPPORT
+//   SOFTWARE_HCA_DMABUF     yes; late: what is written there is seen when a GPU in software
+//   flushes;
+//                           or how it is refused: EOPNOTSUPP (default), EPROTONOSUPPORT; or EINVAL:
+//                           the driver can, and registers none
 //   SOFTWARE_HCA_ODP        no (default), yes, or rxe (places bytes as rxe does, wrongly)
 //   SOFTWARE_HCA_UNMAPPED   crash (default), or dropped: what was unmapped under a region keeps
 //                           its bytes to itself, as pinned pages do
@@ -73,6 +76,7 @@ struct Settings {
   bool acksUnplaced = false;
   uint64_t ackDelayNs = 0;
   int dmabufError = 0;  // 0: it can
+  bool isDmabufLate = false;
   OnDemand onDemand = OnDemand::kNo;
   bool dropsUnmapped = false;
   uint64_t spinNs = 20'000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the commands say and do over RDMA, as processes, on the software HCA.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -99,6 +100,28 @@ TEST_F(OverRdma, VerificationTriesEveryPath) {
         << path << out;
   EXPECT_TRUE(matches(out, "\n +dma-buf +absent +refused: .*no descriptor")) << out;
   EXPECT_TRUE(matches(out, "link verbs, two processes +works +engine nic")) << out;
+}
+
+// What a GPU needs before it sees what the NIC wrote; where there are GPUs in software.
+TEST_F(OverRdma, VerificationSaysWhatAGpuNeeds) {
+  if (::dlsym(RTLD_DEFAULT, "software_gpu_flushes") == nullptr)
+    GTEST_SKIP() << "needs GPUs in software";
+  const auto verify = [&](const char* dmaBuf, const char* writes, int end) {
+    CommandRun doctor({"doctor", "--verify-rdma", "cuda:0", "sw0"},
+                      with({"SOFTWARE_GPUS=1", std::string("SOFTWARE_HCA_DMABUF=") + dmaBuf,
+                            std::string("SOFTWARE_GPU_NIC_WRITES=") + writes}));
+    EXPECT_EQ(doctor.wait(), end) << doctor.out() << doctor.err();
+    return doctor.out();
+  };
+  const std::string ordered = verify("yes", "ordered", 0), late = verify("late", "flush", 0),
+                    never = verify("late", "never", 1);
+  EXPECT_TRUE(matches(ordered, "\n +cuda:0 +works +.*a later word of it")) << ordered;
+  for (const std::string& out : {ordered, late})
+    EXPECT_TRUE(matches(out, "\n +dma-buf +works +.*16777216 bytes compared")) << out;
+  EXPECT_TRUE(matches(late, "\n +cuda:0 +works +.*after a flush by the host")) << late;
+  EXPECT_TRUE(matches(never, "\n +cuda:0 +limited +no call of the host")) << never;
+  EXPECT_TRUE(matches(never, "\n +dma-buf +absent +refused: .*no call of the host")) << never;
+  EXPECT_TRUE(matches(never, "two processes +works +staged through host memory")) << never;
 }
 
 TEST_F(OverRdma, VerificationFailsWithItsBestPath) {

@@ -24,6 +24,7 @@ struct Placing {
   const char* name;
   HcaSettings settings;
   bool ordersWrites;
+  bool isAsked = false;  // words are mails because a grant of the peer asked for that
 };
 
 // Two links over two devices, an area of each side.
@@ -36,7 +37,11 @@ struct Stage {
         near(a.memory(kBytes)),
         far(b.memory(kBytes)),
         remote(joint.attach(1, far)),
-        viaSecond(second.attach(1, far)) {}
+        viaSecond(second.attach(1, far)) {
+    if (!how.isAsked) return;
+    joint.agent(0).mailWords();
+    second.agent(0).mailWords();
+  }
   std::atomic_ref<uint64_t> flag() const {
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(far.bytes.data() + kFlag));
   }
@@ -71,8 +76,10 @@ class VerbsOrder : public testing::TestWithParam<Placing> {
 
 const auto kWritten =
     testing::Values(Placing{"inOrder", {}, true}, Placing{"relaxed", {{"ORDER", "relaxed"}}, true});
-const auto kMailed = testing::Values(Placing{"inOrder", {}, false}, adaptive("1", false),
-                                     adaptive("2", false), adaptive("3", false));
+const auto kMailed =
+    testing::Values(Placing{"inOrder", {}, false}, Placing{"asAsked", {}, true, true},
+                    Placing{"askedRelaxed", {{"ORDER", "relaxed"}}, true, true},
+                    adaptive("1", false), adaptive("2", false), adaptive("3", false));
 const auto kName = [](const testing::TestParamInfo<Placing>& each) {
   const auto seed = each.param.settings.find("SEED");
   return std::string(each.param.name) + (seed == each.param.settings.end() ? "" : seed->second);

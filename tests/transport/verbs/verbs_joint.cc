@@ -74,7 +74,8 @@ std::unique_ptr<Link> VerbsJoint::complete(int side, Half& own, const PairWay& w
   auto agent = std::make_unique<VerbsAgent>(name, around, std::move(own.pair),
                                             std::move(own.control), own.receives, agreed);
   agents_[side] = agent.get();
-  return std::make_unique<VerbsLink>(at.nic(), std::move(rounds), std::move(agent), "a test");
+  return std::make_unique<VerbsLink>(at.nic(), std::move(rounds), std::move(agent), "a test",
+                                     /*peerMails=*/true);
 }
 
 RemoteMemory VerbsJoint::attach(int owner, const VerbsSide::Memory& memory) {

@@ -28,6 +28,7 @@ VerbsOffer offer(std::vector<Gid> gids = {gid("::ffff:10.1.0.1", Kind::kRoceV2)}
   offer.isEthernet = true;
   offer.adds = true;
   offer.ordersWrites = true;
+  offer.mailsWords = true;
   offer.mtu = IBV_MTU_1024;
   offer.mostReads = 16;
   offer.lid = 3;
@@ -52,7 +53,7 @@ TEST(VerbsOffer, IsReadAsItWasWritten) {
   const VerbsOffer there = offer({gid("fe80::1", Kind::kRoceV1), gid("fd00::1", Kind::kRoceV2)});
   const VerbsOffer here = MUST(parseVerbsOffer(encodeVerbsOffer(there)));
   EXPECT_EQ(here.device, there.device);
-  EXPECT_TRUE(here.isEthernet && here.adds && here.ordersWrites);
+  EXPECT_TRUE(here.isEthernet && here.adds && here.ordersWrites && here.mailsWords);
   EXPECT_EQ(here.mtu, there.mtu);
   EXPECT_EQ(here.mostReads, there.mostReads);
   EXPECT_EQ(here.lid, there.lid);
@@ -65,13 +66,13 @@ TEST(VerbsOffer, IsReadAsItWasWritten) {
   EXPECT_EQ(here.gids[1].bytes, there.gids[1].bytes);
   EXPECT_EQ(here.gids[1].kind, Kind::kRoceV2);
   // Each flag by itself.
-  for (bool VerbsOffer::*const flag :
-       {&VerbsOffer::isEthernet, &VerbsOffer::adds, &VerbsOffer::ordersWrites}) {
+  for (bool VerbsOffer::*const flag : {&VerbsOffer::isEthernet, &VerbsOffer::adds,
+                                       &VerbsOffer::ordersWrites, &VerbsOffer::mailsWords}) {
     VerbsOffer one = offer();
-    one.isEthernet = one.adds = one.ordersWrites = false;
+    one.isEthernet = one.adds = one.ordersWrites = one.mailsWords = false;
     one.*flag = true;
     const VerbsOffer again = MUST(parseVerbsOffer(encodeVerbsOffer(one)));
-    EXPECT_EQ(again.isEthernet + again.adds + again.ordersWrites, 1);
+    EXPECT_EQ(again.isEthernet + again.adds + again.ordersWrites + again.mailsWords, 1);
     EXPECT_TRUE(again.*flag);
   }
 }

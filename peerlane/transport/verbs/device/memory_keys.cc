@@ -47,6 +47,14 @@ class MemoryKeys::Registration final : public RegionExport {
   std::optional<DeviceMemory> memory_ PEERLANE_GUARDED_BY(mutex_);
 };
 
+// Of takes(), kept as long as the region: nothing is tried again before each transfer.
+class MemoryKeys::Answer final : public RegionExport {
+ public:
+  explicit Answer(Status answer) : status(std::move(answer)) {}
+  Status revoke(std::chrono::nanoseconds /*timeout*/) override { return Status::ok(); }
+  const Status status;
+};
+
 Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
   PEERLANE_ASSIGN(const Registered made, registered(region, Use::kAny));
   if (made->forPeers.isOk()) return made->key;
@@ -76,7 +84,9 @@ Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region
                   .local = registered.memory.local(),
                   .remote = registered.memory.remote(),
                   .isHost = region.memory.device.kind == DeviceKind::kHost,
+                  .needsFlush = writes_.needsFlush(region.memory.device),
                   .unit = registered.unit};
+    writes_.use(region.memory.device);
     auto made = std::make_shared<Registration>(shared_from_this(), std::move(registered), key);
     add(key, region, use == Use::kFleeting);
     return RegionExports::Made(std::move(made));
@@ -85,6 +95,24 @@ Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region
   const void* const domain = use == Use::kPeers ? static_cast<const void*>(&paths_) : this;
   PEERLANE_ASSIGN(const RegionExports::Made made, region.exports.of(domain, make));
   return std::static_pointer_cast<const Registration>(made);
+}
+
+Status MemoryKeys::takes(const RegionRecord& region) {
+  if (region.memory.device.kind == DeviceKind::kHost) return Status::ok();
+  const auto ask = [&]() -> Result<RegionExports::Made> {
+    Status answer = registered(region, Use::kAny).status();
+    if (!answer.isOk() && answer.code() != Code::kNotSupported) return answer;
+    noteAnswered(region);
+    return RegionExports::Made(std::make_shared<Answer>(std::move(answer)));
+  };
+  const auto known = region.exports.of(&answered_, ask);
+  return known.isOk() ? std::static_pointer_cast<const Answer>(*known)->status : Status::ok();
+}
+
+void MemoryKeys::noteAnswered(const RegionRecord& region) {
+  const WriterLock lock(mutex_);
+  std::erase_if(answered_, [](const auto& held) { return held.expired(); });
+  answered_.push_back(region.weak_from_this());
 }
 
 Result<MemoryKeys::Key> MemoryKeys::find(const std::byte* at, uint64_t bytes) {
@@ -212,10 +240,13 @@ void MemoryKeys::end() {
     const ReaderLock lock(mutex_);
     for (const auto& [base, known] : keys_)
       if (Region region = known.held.lock()) regions.push_back(std::move(region));
+    for (const auto& held : answered_)
+      if (Region region = held.lock()) regions.push_back(std::move(region));
   }
   for (const Region& region : regions) {
     region->exports.drop(this);
     region->exports.drop(&paths_);
+    region->exports.drop(&answered_);
   }
 }
 

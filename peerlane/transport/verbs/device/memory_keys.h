@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_directory.h"
@@ -37,7 +38,9 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
     uint32_t local = 0;
     uint32_t remote = 0;
     bool isHost = true;  // the CPU reaches it, too
-    uint64_t unit = 1;   // as RegistrationPaths::Made
+    // Of a GPU for which a flush has to come between bytes and the word that tells of them.
+    bool needsFlush = false;
+    uint64_t unit = 1;  // as RegistrationPaths::Made
     // Other regions have bytes of it, so it must be asked for again for each request.
     bool isOverlapped = false;
 
@@ -56,20 +59,25 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   };
 
   // `regions` outlives the calls of find() and ended(). Of the settings it takes those of
-  // RegistrationPaths.
+  // RegistrationPaths. `gpus`: of the context.
   MemoryKeys(std::shared_ptr<const ProtectionDomain> domain, RegionDirectory& regions,
-             const Config& config)
+             const Config& config, const cuda::Gpus& gpus = {})
       : domain_(std::move(domain)),
-        paths_(domain_, config),
+        writes_(gpus),
+        paths_(domain_, config, writes_),
         regions_(regions),
         mostFleeting_(config.ibCacheBytes) {}
   MemoryKeys(const MemoryKeys&) = delete;
   MemoryKeys& operator=(const MemoryKeys&) = delete;
 
   const RegistrationPaths& paths() const { return paths_; }
+  const DeviceWrites& writes() const { return writes_; }
 
   // For peers. Errors: as RegistrationPaths::add(), kClosed, kNotSupported (not for peers).
   Result<Key> of(const RegionRecord& region);
+  // Whether memory of this side is registered, which is tried when it is asked for the first time.
+  // Errors: kNotSupported (memory of a device that cannot be). A transfer tells of all others.
+  Status takes(const RegionRecord& region);
   // A key for [at, +bytes): of the region by which the transfer holds this memory, so it lives
   // until the transfer has ended. kUnavailable: host memory that is of no region, or of several so
   // that it cannot be told which one the transfer holds, or that is not registered, or not for such
@@ -83,6 +91,7 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
 
  private:
   class Registration;
+  class Answer;
   enum class Use : uint8_t { kAny, kFleeting, kPeers };
   using Registered = std::shared_ptr<const Registration>;
   using Region = std::shared_ptr<const RegionRecord>;
@@ -103,8 +112,10 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   bool look(const std::byte* at, uint64_t bytes, Key& key);
   void add(const Key& key, const RegionRecord& region, bool isFleeting);
   void forget(const Key& key);
+  void noteAnswered(const RegionRecord& region);
 
   const std::shared_ptr<const ProtectionDomain> domain_;
+  DeviceWrites writes_;
   const RegistrationPaths paths_;
   RegionDirectory& regions_;
   const uint64_t mostFleeting_;  // bytes
@@ -113,6 +124,8 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   Mutex roomMutex_;  // of the one that makes room and takes it; held before the other
   SharedMutex mutex_;
   Keys keys_ PEERLANE_GUARDED_BY(mutex_);  // by base
+  // Regions that have an answer of takes().
+  std::vector<std::weak_ptr<const RegionRecord>> answered_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -41,8 +41,8 @@ const char* RegistrationPaths::nameOf(Path path) {
 }
 
 RegistrationPaths::RegistrationPaths(std::shared_ptr<const ProtectionDomain> domain,
-                                     const Config& config)
-    : domain_(std::move(domain)) {
+                                     const Config& config, const DeviceWrites& writes)
+    : domain_(std::move(domain)), writes_(writes) {
   probeHost(config.ibRegister);
   probeDevices(config.ibRegister);
   if (forFleeting_.isOk() && config.ibCacheBytes == 0)
@@ -77,8 +77,10 @@ void RegistrationPaths::probeDevices(IbRegister wanted) {
   forDevicesWays_ = {{Path::kDmaBuf, std::move(dmaBuf)},
                      {Path::kPeerMemory, std::move(peerMemory)}};
   if (std::any_of(forDevicesWays_.begin(), forDevicesWays_.end(),
-                  [](const Way& way) { return way.probed.isOk(); }))
+                  [](const Way& way) { return way.probed.isOk(); })) {
+    forDevices_ = writes_.allowedForAny();
     return;
+  }
   std::string why = domain_->device().name() + " does not reach device memory";
   for (const Way& way : forDevicesWays_)
     why += std::string("; ") + nameOf(way.path) + ": " + std::string(way.probed.message());
@@ -106,12 +108,14 @@ std::vector<std::string> RegistrationPaths::texts() const {
     all.push_back("memory that peers are not granted: copied through slots: " +
                   std::string(forUngranted_.message()));
   for (const Way& way : forDevicesWays_) add("GPUs", way, "");
+  for (std::string& text : writes_.texts()) all.push_back(std::move(text));
   return all;
 }
 
 Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& region,
                                                        uint64_t address) const {
   const bool isHost = region.memory.kind.place == MemoryPlace::kHost;
+  if (!isHost) PEERLANE_RETURN_IF_ERROR(writes_.allowed(region.memory.device));
   std::string refused;
   bool isShort = false;
   const auto note = [&refused](Path path, const Status& why) {

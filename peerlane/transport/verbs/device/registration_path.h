@@ -15,14 +15,16 @@
 #include "peerlane/core/config.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/os/verbs/registration_probe.h"
+#include "peerlane/transport/verbs/device/device_writes.h"
 #include "peerlane/transport/verbs/device/protection_domain.h"
 
 namespace peerlane {
 
 class RegistrationPaths {
  public:
-  // Of the settings it takes `ibRegister` and `ibCacheBytes`.
-  RegistrationPaths(std::shared_ptr<const ProtectionDomain> domain, const Config& config);
+  // Of the settings it takes `ibRegister` and `ibCacheBytes`. `writes` outlives it.
+  RegistrationPaths(std::shared_ptr<const ProtectionDomain> domain, const Config& config,
+                    const DeviceWrites& writes);
 
   // One registration, and the way that was taken.
   struct Made {
@@ -66,6 +68,7 @@ class RegistrationPaths {
   Made made(Path path, const RegionRecord& region, DeviceMemory memory, std::string refused) const;
 
   const std::shared_ptr<const ProtectionDomain> domain_;
+  const DeviceWrites& writes_;
   verbs::OnDemandPaging onDemand_;
   std::vector<Way> forHostWays_;  // the best first
   std::vector<Way> forDevicesWays_;

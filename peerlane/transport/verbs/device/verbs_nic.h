@@ -20,7 +20,8 @@ namespace peerlane {
 class VerbsNic {
  public:
   static Result<std::shared_ptr<VerbsNic>> create(std::shared_ptr<const verbs::VerbsDevice> device,
-                                                  const LinkSurroundings& surroundings);
+                                                  const LinkSurroundings& surroundings,
+                                                  const cuda::Gpus& gpus = {});
   // Regions may outlive it.
   ~VerbsNic() { keys_->end(); }
   VerbsNic(const VerbsNic&) = delete;
@@ -35,10 +36,11 @@ class VerbsNic {
 
  private:
   VerbsNic(std::shared_ptr<const ProtectionDomain> domain, std::unique_ptr<SharedQueues> queues,
-           const LinkSurroundings& surroundings)
+           const LinkSurroundings& surroundings, const cuda::Gpus& gpus)
       : domain_(std::move(domain)),
         queues_(std::move(queues)),
-        keys_(std::make_shared<MemoryKeys>(domain_, surroundings.regions, surroundings.config)),
+        keys_(
+            std::make_shared<MemoryKeys>(domain_, surroundings.regions, surroundings.config, gpus)),
         controls_(std::make_shared<ControlBlocks>(domain_)),
         bounces_(domain_) {}
 

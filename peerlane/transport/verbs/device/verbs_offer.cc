@@ -16,6 +16,7 @@ constexpr uint32_t kMost24Bits = (1 << 24) - 1;
 constexpr uint8_t kEthernet = 1;
 constexpr uint8_t kAdds = 2;
 constexpr uint8_t kOrdersWrites = 4;
+constexpr uint8_t kMailsWords = 8;
 
 std::string textOf(const std::vector<Gid>& gids) {
   std::string text;
@@ -42,7 +43,8 @@ std::vector<std::byte> encodeVerbsOffer(const VerbsOffer& offer) {
   writer.u32(kMagic);
   writer.u16(kVersion);
   writer.u8(static_cast<uint8_t>((offer.isEthernet ? kEthernet : 0) | (offer.adds ? kAdds : 0) |
-                                 (offer.ordersWrites ? kOrdersWrites : 0)));
+                                 (offer.ordersWrites ? kOrdersWrites : 0) |
+                                 (offer.mailsWords ? kMailsWords : 0)));
   writer.u8(offer.mtu);
   writer.u8(offer.mostReads);
   writer.u16(offer.lid);
@@ -75,6 +77,7 @@ Result<VerbsOffer> parseVerbsOffer(std::span<const std::byte> bytes) {
   offer.isEthernet = (flags & kEthernet) != 0;
   offer.adds = (flags & kAdds) != 0;
   offer.ordersWrites = (flags & kOrdersWrites) != 0;
+  offer.mailsWords = (flags & kMailsWords) != 0;
   offer.mtu = reader.u8();
   reader.require(offer.mtu >= IBV_MTU_256 && offer.mtu <= IBV_MTU_4096, "no such packet size");
   offer.mostReads = reader.u8();

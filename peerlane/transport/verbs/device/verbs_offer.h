@@ -25,6 +25,7 @@ struct VerbsOffer {
   bool adds = false;        // its device's additions to 64-bit words are atomic
   bool ordersWrites =
       false;                 // writes of one pair are placed in the order in which they were posted
+  bool mailsWords = false;   // it sends words as mails where a grant asks for that
   uint8_t mtu = 0;           // the port's, as ibv_mtu
   uint8_t mostReads = 0;     // reads and additions of the peer that it serves at a time
   uint16_t lid = 0;          // InfiniBand

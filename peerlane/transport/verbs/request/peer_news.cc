@@ -11,7 +11,7 @@ Status PeerNews::take(uint32_t number, News& news) {
     status = Status(Code::kCorrupt,
                     "the peer sent news of no known kind (" + std::to_string(number) + ")");
   else if (news.kind != News::Kind::kWord && news.kind != News::Kind::kTaken)
-    status = mail_.apply(news);
+    status = applyMail(news);
   ++taken_;
   // It would take up receives that were promised to others.
   if (taken_ - told_ > receives_)
@@ -19,6 +19,11 @@ Status PeerNews::take(uint32_t number, News& news) {
   ++polledNews_;
   isAsked_ |= news.asks;
   return status;
+}
+
+Status PeerNews::applyMail(const News& news) {
+  PEERLANE_RETURN_IF_ERROR(writes_.flush());
+  return mail_.apply(news);
 }
 
 void PeerNews::setPolled(bool is) {

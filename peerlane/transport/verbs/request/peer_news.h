@@ -12,6 +12,7 @@
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/region_directory.h"
+#include "peerlane/transport/verbs/device/device_writes.h"
 #include "peerlane/transport/verbs/request/news.h"
 #include "peerlane/transport/verbs/request/request_cutter.h"
 #include "peerlane/transport/verbs/request/word_mail.h"
@@ -23,11 +24,12 @@ class PeerNews {
   // `mails`: the slots of the control block, one for each of the news that may be under way.
   // `ordersWrites`: as the sides agreed. All outlive it.
   PeerNews(RegionDirectory& regions, std::span<const std::byte> mails, uint32_t receives,
-           bool ordersWrites)
-      : mail_(regions, mails), receives_(receives), ordersWrites_(ordersWrites) {}
+           bool ordersWrites, const DeviceWrites& writes)
+      : mail_(regions, mails), writes_(writes), receives_(receives), ordersWrites_(ordersWrites) {}
 
-  // Takes one; `news` is what it says. Errors: kCorrupt, which ends the link; those of a mail that
-  // is refused, which do not.
+  // Takes one; `news` is what it says. A mail is applied after earlier writes of the peer have
+  // become visible to the GPUs whose memory they are in. Errors: kCorrupt, kSystem (a GPU does not
+  // say that), which end the link; those of a mail that is refused, which do not.
   Status take(uint32_t number, News& news);
   uint64_t taken() const { return taken_; }
 
@@ -48,7 +50,9 @@ class PeerNews {
   void startAgain();
 
  private:
+  Status applyMail(const News& news);
   WordMail mail_;
+  const DeviceWrites& writes_;
   const uint32_t receives_;
   const bool ordersWrites_;
   uint64_t taken_ = 0;

@@ -3,8 +3,8 @@
 // RequestCutter: makes requests to a NIC of mailbox entries, one after the other: a put becomes
 // WRITEs, a get READs, a word a WRITE that comes with news (which wakes the peer), an addition a
 // FETCH_ADD and news after it, a flush a READ after everything. Where the two devices do not place
-// writes in order, a word goes as a mail that the peer's agent applies. Knows no thread and no
-// mailbox. External synchronization.
+// writes in order, or the peer asked for that, a word goes as a mail that the peer's agent applies.
+// Knows no thread and no mailbox. External synchronization.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ namespace peerlane {
 struct VerbsAgreement {
   bool ordersWrites = false;
   bool adds = false;
+  bool mailsWords = false;      // the peer does so where a grant of this side asks for it
   uint32_t newsToPeer = 0;      // that may be under way
   uint32_t packetBytes = 4096;  // of payload, at most
   uint64_t control = 0;         // the peer's block
@@ -62,6 +63,8 @@ class RequestCutter {
   uint64_t taken() const { return credits_.taken(); }
   // The pairs were made anew and the control block cleared: no news is under way.
   void startAgain();
+  // All words from now on go as mails: the peer has something to do before they are seen.
+  void mailWords() { mailsWords_ = true; }
 
  private:
   static constexpr uint64_t kMostBytes = 1 << 20;  // of one request
@@ -83,6 +86,7 @@ class RequestCutter {
   const ControlBlock& control_;
   const VerbsAgreement agreed_;
   const QueuePair::Limits limits_;
+  bool mailsWords_;
   NewsCredits credits_;
   std::optional<MemoryKeys::Key> key_;  // the last one
   uint64_t keysEnded_ = 0;              // when it was found

@@ -26,7 +26,7 @@ WorkPump::WorkPump(MemoryKeys& keys, BounceSlots& bounces, RegionDirectory& regi
       agreed_(agreed),
       cutter_(keys, bounces, control, agreed_, first->limits()),
       news_(regions, {control.data() + control_block::kMail, receives * control_block::kMailBytes},
-            receives, agreed_.ordersWrites),
+            receives, agreed_.ordersWrites, keys.writes()),
       lanes_(std::move(first)) {}
 
 void WorkPump::prepare(AgentWork& work, const AgentWork* before, bool isShared) {

@@ -35,6 +35,8 @@ class WorkPump {
   PairLanes& lanes() { return lanes_; }
   bool isIdle() const { return lanes_.isIdle(); }  // nothing is under way
   PeerNews& news() { return news_; }
+  // As RequestCutter.
+  void mailWords() { cutter_.mailWords(); }
 
   // Before a work is accepted. `before`: the unfinished one before it in its mailbox; else null.
   // `isShared`: among all pairs.

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// DeviceWrites: what has to happen between bytes that a NIC writes into memory of a GPU and the
+// moment when somebody is told of them: nothing where the GPU orders such writes; else a flush, by
+// the thread of the host that tells; and memory of a GPU that knows no such flush is not given to a
+// NIC. It is the GPU of the memory that sees the bytes then, no other one. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/status.h"
+#include "peerlane/memory/device.h"
+#include "peerlane/os/cuda.h"
+#include "peerlane/os/verbs/nic_writes.h"
+
+namespace peerlane {
+
+class DeviceWrites {
+ public:
+  // The GPUs of the context.
+  explicit DeviceWrites(const cuda::Gpus& gpus);
+  DeviceWrites(const DeviceWrites&) = delete;
+  DeviceWrites& operator=(const DeviceWrites&) = delete;
+
+  // A NIC may write into memory of the device. For one that is no GPU of the context its provider
+  // answers. Errors: kNotSupported with the reason.
+  Status allowed(Device device) const;
+  // The reason if there are GPUs, and none of them is allowed().
+  Status allowedForAny() const;
+  // A flush has to come between the bytes and whatever tells of them.
+  bool needsFlush(Device device) const;
+  // Memory of the device was given to a NIC: flush() is about it as well, if it needs that.
+  void use(Device device);
+  // flush() has something to do.
+  bool areFlushed() const { return areFlushed_.load(std::memory_order_acquire); }
+  // Makes all earlier writes of NICs visible to the GPUs in use, each in its memory. Errors:
+  // kSystem.
+  Status flush() const;
+  // For people: a text for each GPU.
+  std::vector<std::string> texts() const;
+
+ private:
+  struct Gpu {
+    std::shared_ptr<const cuda::PrimaryContext> context;
+    Result<cuda::NicWrites> way;
+    std::atomic<bool> isUsed{false};
+  };
+  const Gpu* find(Device device) const;
+
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::atomic<bool> areFlushed_{false};
+};
+
+}  // namespace peerlane
