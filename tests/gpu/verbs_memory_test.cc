@@ -46,6 +46,18 @@ void expectFlushes(const Way& way, Memory memory) {
   EXPECT_EQ(flushes() != 0, areNeeded && isOfGpu(memory)) << flushes();
 }
 
+// The route says what the GPU needs.
+void expectSaid(const Side& side, const Way& way) {
+  if (!inSoftware()) return;
+  const std::string writes = way.nicWrites;
+  const char* const says = writes == "flush"                          ? "after a flush by the host"
+                           : writes == "ordered" || writes == "owner" ? "when a later word of it is"
+                                                                      : "no call of the host";
+  std::string all;
+  for (const std::string& each : side.peer.route().registrations) all += each + "\n";
+  EXPECT_NE(all.find(says), std::string::npos) << all;
+}
+
 void expectRoute(const Side& side, const Way& way) {
   EXPECT_EQ(side.peer.route().link, "verbs");
   const MemoryRoute route = side.peer.routeOf(side.remote, side.region);
@@ -74,6 +86,7 @@ TEST_P(VerbsMemory, ArrivesBothWays) {
         putAndGet(side, line, {.blocks = blocks, .onStream = onStream}, ++round);
       if (onStream) continue;
       expectRoute(side, way);
+      expectSaid(side, way);
       expectFlushes(way, way.local);
     }
     line.send("end");
@@ -176,6 +189,39 @@ TEST(VerbsMemoryRefused, IsAnErrorUnderStrict) {
     configure(way);
     const Side side(1, line, kBytes, way.remote);
     (void)line.receive();
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// Of two GPUs of one context, of which a NIC may write into the memory of one.
+TEST(VerbsMemoryRefused, IsOfTheGpuThatTakesNoWrites) {
+  PEERLANE_NEEDS_GPUS(2);
+  if (!inSoftware()) GTEST_SKIP() << "needs GPUs that differ";
+  const Way way{Memory::kVmm, Memory::kHeap, "yes", "ordered,never"};
+  const auto active = [&](const Line& line) {
+    configure(way);
+    const Device first{DeviceKind::kCuda, 0}, second{DeviceKind::kCuda, 1};
+    const auto context = makeContext({first, second});
+    const Peer peer = meetPeer(*context, line, false);
+    const Region good = makeRegion(*context, first, way.local, kBytes);
+    const Region staged = makeRegion(*context, second, way.local, kBytes);
+    const RemoteRegion remote = exchange(peer, good, line);
+    EXPECT_EQ(peer.routeOf(remote, good).link, "verbs");
+    const MemoryRoute route = peer.routeOf(remote, staged);
+    EXPECT_EQ(route.link, "");
+    EXPECT_NE(route.refused.front().find("cuda:1: no call"), std::string::npos)
+        << route.refused.front();
+    fill(staged.data(), kBytes, 3);
+    const Block all{&staged, 0, &remote, 0, kBytes};
+    must(must(put(peer, {&all, 1}, {.notify = {.signal = 1}}), "put").wait(kPatience), "wait");
+    EXPECT_EQ(line.receive(), "good");
+  };
+  const auto passive = [&](const Line& line) {
+    configure(way);
+    const Side side(1, line, kBytes, way.remote);
+    const Signal signal = must(Signal::create(side.peer, 1), "signal");
+    must(signal.wait(1, kPatience), "signal wait");
+    line.send(wrongWords(side.region.data(), kBytes, 3) == 0 ? "good" : "wrong");
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

@@ -151,9 +151,11 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
       break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = !hasNoDmaBuf(); break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: *value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: *value = nicWritesOrdering(); break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = nicWritesOrdering(device);
+      break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
-      *value = nicFlushOptions();
+      *value = nicFlushOptions(device);
       break;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = -1; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: *value = !fabricFails("absent"); break;

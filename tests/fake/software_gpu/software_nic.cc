@@ -27,11 +27,14 @@ constexpr Reported kAll[] = {
      CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_MEMOPS},
     {"never", CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE, 0}};
 
-const Reported& reported() {
+const Reported& reported(int device) {
   const char* const asked = std::getenv("SOFTWARE_GPU_NIC_WRITES");
   if (asked == nullptr) return kAll[0];
+  std::string_view rest = asked;
+  for (size_t comma; device > 0 && (comma = rest.find(',')) != rest.npos; --device)
+    rest.remove_prefix(comma + 1);
   for (const Reported& each : kAll)
-    if (each.name == asked) return each;
+    if (each.name == rest.substr(0, rest.find(','))) return each;
   std::fprintf(stderr,
                "software GPU: SOFTWARE_GPU_NIC_WRITES is '%s'; accepted: ordered, owner, flush, "
                "memops, never\n",
@@ -44,12 +47,12 @@ std::atomic<uint64_t> flushes{0};
 
 }  // namespace
 
-int nicWritesOrdering() {
-  return reported().ordering;
+int nicWritesOrdering(int device) {
+  return reported(device).ordering;
 }
 
-int nicFlushOptions() {
-  return reported().options;
+int nicFlushOptions(int device) {
+  return reported(device).options;
 }
 
 }  // namespace peerlane::softgpu
@@ -61,9 +64,10 @@ extern "C" {
 CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
                                     CUflushGPUDirectRDMAWritesScope scope) {
   if (target != CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX) return CUDA_ERROR_INVALID_VALUE;
-  if (currentContext() < 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (nicWritesOrdering() >= static_cast<int>(scope)) return CUDA_SUCCESS;
-  if ((nicFlushOptions() & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) == 0)
+  const int device = currentContext();
+  if (device < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (nicWritesOrdering(device) >= static_cast<int>(scope)) return CUDA_SUCCESS;
+  if ((nicFlushOptions(device) & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) == 0)
     return CUDA_ERROR_NOT_SUPPORTED;
   ++flushes;
   if (void (*const flush)() = nicFlush.load()) flush();

@@ -3,7 +3,8 @@
 // How devices in software see what a NIC writes into their memory. SOFTWARE_GPU_NIC_WRITES in the
 // environment says what they report: "ordered" (default; for all devices), "owner" (for the device
 // of the memory), "flush" (after cuFlushGPUDirectRDMAWrites), "memops" (by operations of streams
-// alone), "never". A value that is not understood ends the program. Any thread.
+// alone), "never"; several of them, comma between, for one device after the other, the last for all
+// that follow. A value that is not understood ends the program. Any thread.
 #pragma once
 
 #include <cuda.h>
@@ -12,8 +13,8 @@
 
 namespace peerlane::softgpu {
 
-int nicWritesOrdering();
-int nicFlushOptions();
+int nicWritesOrdering(int device);
+int nicFlushOptions(int device);
 
 }  // namespace peerlane::softgpu
 
