@@ -81,7 +81,8 @@ INSTANTIATE_TEST_SUITE_P(Placing, VerbsStripes, testing::Values("inorder", "rela
 
 HcaSettings placing(const std::string& order) {
   HcaSettings settings;
-  if (order != "inorder") settings = {{"ORDER", order}, {"SEED", "7"}, {"WINDOW_US", "300"}};
+  if (order != "inorder")
+    settings = {{"ORDER", order}, {"SEED", "7"}, {"WINDOW_US", "300"}, {"ACK", "received"}};
   return settings;
 }
 

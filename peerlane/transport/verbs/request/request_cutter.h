@@ -59,6 +59,9 @@ class RequestCutter {
   // Adds a READ, whose answer says that all writes before it over that pair stand in the peer's
   // memory. Requires: room for it.
   void prove(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  // A READ may be served before the WRITEs that came before it, but not before those that were
+  // acknowledged: the devices place nothing in order.
+  bool mayReadsOvertake() const { return !agreed_.ordersWrites; }
   // Of the news of this side, how many the peer has taken, as far as it said so.
   uint64_t taken() const { return credits_.taken(); }
   // The pairs were made anew and the control block cleared: no news is under way.

@@ -52,6 +52,9 @@ RequestCutter::Cut StripeCutter::cut(AgentWork& work, std::vector<std::unique_pt
       made = Cut::kMade;
   }
   if (made != Cut::kWhole || work.code.load(std::memory_order_relaxed) != Code::kOk) return made;
+  if (!state.isProving() && state.underWay() != 0 && cutter_.mayReadsOvertake())
+    return Cut::kStalled;
+  state.setProving();
   for (uint32_t place = 0; place < lanes.size() && failure.isOk(); ++place) {
     if ((state.unproven() >> place & 1) == 0) continue;
     if (!prove(work, *lanes[place])) return Cut::kStalled;

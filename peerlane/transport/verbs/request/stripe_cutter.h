@@ -3,7 +3,8 @@
 // StripeCutter: shares the requests of one large put or get among all pairs of a link. Nothing
 // orders the writes of different pairs, and an acknowledgement only says that the peer's device has
 // the bytes: so after its share each pair gets a READ, whose answer says that all writes before it
-// over that pair stand in memory. The work has ended when all of them are answered, and the next
+// over that pair stand in memory; where the devices place nothing in order, it is posted when those
+// were acknowledged. The work has ended when all of them are answered, and the next
 // entry of its mailbox waits for that. External synchronization.
 #pragma once
 

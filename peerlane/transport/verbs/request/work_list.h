@@ -39,6 +39,9 @@ class WorkState {
   uint32_t unproven() const { return static_cast<uint32_t>(bits_ >> kPairs) & 0xff; }
   void setUnproven(uint32_t place) { bits_ |= uint64_t{1} << (kPairs + place); }
   void clearUnproven(uint32_t place) { bits_ &= ~(uint64_t{1} << (kPairs + place)); }
+  // All requests that move its bytes were posted, and the proofs may be.
+  bool isProving() const { return (bits_ & kProving) != 0; }
+  void setProving() { bits_ |= kProving; }
   // A word in a mail: it has ended when the peer says that it has applied it. Its `offset` is the
   // number of the news.
   bool isMailed() const { return (bits_ & kMailed) != 0; }
@@ -52,6 +55,7 @@ class WorkState {
   static constexpr uint64_t kFenced = uint64_t{1} << 33;
   static constexpr uint64_t kStriped = uint64_t{1} << 34;
   static constexpr uint64_t kMailed = uint64_t{1} << 35;
+  static constexpr uint64_t kProving = uint64_t{1} << 36;
   uint64_t& bits_;
 };
 

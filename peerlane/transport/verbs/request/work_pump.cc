@@ -97,11 +97,9 @@ RequestCutter::Cut WorkPump::cut(AgentWork& work, RequestChain& chain) {
   return failure_.isOk() ? made : Cut::kStalled;
 }
 
-// Where the devices place nothing in order, a READ may be served before the WRITEs that came before
-// it, but not before those that were acknowledged.
 RequestCutter::Cut WorkPump::prove(AgentWork& work, RequestChain& chain) {
   RequestLedger& ledger = lanes_.first().ledger;
-  const bool mayOvertake = !agreed_.ordersWrites && WorkState(work).underWay() != 0;
+  const bool mayOvertake = cutter_.mayReadsOvertake() && WorkState(work).underWay() != 0;
   if (mayOvertake || !ledger.hasRoom(chain, 1)) return Cut::kStalled;
   cutter_.prove(work, chain, ledger);
   return Cut::kWhole;
