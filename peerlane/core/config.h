@@ -77,7 +77,7 @@ struct Config {
   std::optional<bool> ibAdaptive;    // switches spread the packets of a pair; none: InfiniBand's do
   uint8_t ibRetry = 6;               // with 7 the kernel's software device never gives up
   IbRegister ibRegister = IbRegister::kAuto;
-  uint64_t ibCacheBytes = 16ull << 30;  // registered on demand for Context::regionOf()
+  uint64_t ibCacheBytes = 16ull << 30;  // of Context::regionOf(), registered for this side
   IbDomain ibDomain = IbDomain::kContext;
   uint64_t stagingBytes = 16ull << 20;
   std::string ticket;  // secret: never logged, never in an error

@@ -442,8 +442,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "size",
        "16GiB",
        "0 to 1TiB (powers of 1024: 512M, 16GiB)",
-       "How much memory of Context::regionOf() the verbs link keeps registered at a time, where a "
-       "device pages on demand; the least recently used leaves first. 0: none, it is copied.",
+       "How much memory of Context::regionOf() the verbs link keeps registered at a time for this "
+       "side; the least recently used leaves first. 0: none, it is copied.",
        [](std::string_view text, Config& config) {
          auto value = parseByteSize(text);
          if (!value || *value > (1ull << 40)) return false;

@@ -22,6 +22,39 @@ Status revoked(uint64_t allocation) {
 
 }  // namespace
 
+Status RegionFrees::watch(const RegionRecord& region) {
+  const MutexLock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (refused_.code() == Code::kUnavailable && now - refusedAt_ > std::chrono::seconds(1))
+    refused_ = Status::ok();
+  if (range_ || !refused_.isOk()) return refused_;
+  isLent_ = region.access != Access::kLocal;
+  auto begun = FreeWatch::watch(region.base, region.bytes, *this);
+  if (begun.isOk()) {
+    range_ = std::move(*begun);
+    isWatched_.store(true, std::memory_order_release);
+    return Status::ok();
+  }
+  refused_ = begun.status();
+  refusedAt_ = now;
+  return refused_;
+}
+
+void RegionFrees::end() {
+  const MutexLock lock(mutex_);
+  range_.reset();
+}
+
+// The reader's thread: no call takes a lock.
+void RegionFrees::freed() noexcept {
+  wasFreed_.store(true, std::memory_order_seq_cst);
+  if (isLent_)
+    gate_.close(Code::kRevoked);
+  else
+    heavyFence();
+  if (bell_) signalEventFd(bell_->get());
+}
+
 bool RegionRecord::isStillThere(uint64_t offset, uint64_t length) const {
   if (memory.device.kind != DeviceKind::kCuda) return true;
   if (memory.chunks.empty()) return cuda::identityOf(base) == memory.identity;
@@ -71,7 +104,10 @@ RegionTable::~RegionTable() {
     const MutexLock lock(mutex_);
     rest.swap(entries_);
   }
-  for (const auto& [allocation, entry] : rest) entry.record->exports.end();
+  for (const auto& [allocation, entry] : rest) {
+    entry.record->exports.end();
+    entry.record->frees.end();
+  }
 }
 
 const char* regionStateName(RegionState state) {
@@ -98,7 +134,8 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::add(std::byte* base, uint64_t
 Status RegionTable::publish(const RegionRecord& record) {
   const MutexLock lock(mutex_);
   const auto found = entries_.find(record.allocation);
-  if (found == entries_.end() || found->second.state != RegionState::kMaking)
+  if (found == entries_.end() || found->second.state != RegionState::kMaking ||
+      record.gate.isRevoked())
     return revoked(record.allocation);
   found->second.state = RegionState::kLive;
   return Status::ok();
@@ -303,6 +340,12 @@ std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
   return records;
 }
 
+std::vector<std::shared_ptr<RegionRecord>> RegionTable::freed() const {
+  auto records = live();
+  std::erase_if(records, [](const auto& record) { return !record->frees.wasFreed(); });
+  return records;
+}
+
 std::vector<uint64_t> RegionTable::ticketsOf(const MemoryProvider& provider) const {
   const MutexLock lock(mutex_);
   std::vector<uint64_t> tickets;
@@ -329,6 +372,7 @@ void RegionTable::remove(uint64_t allocation) {
       }
   }
   record->exports.end();
+  record->frees.end();
 }
 
 std::vector<RegionView> RegionTable::view() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,8 +18,12 @@
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/memory/region_exports.h"
 #include "peerlane/memory/use_gate.h"
+#include "peerlane/os/fd.h"
+#include "peerlane/os/mappings/free_watch.h"
 
 namespace peerlane {
+
+struct RegionRecord;
 
 // A reference to the holder of a region's memory. Other threads may ask the holder while the region
 // ends. Thread-safe.
@@ -43,6 +48,41 @@ class MemoryHold {
  private:
   mutable Mutex mutex_;
   std::shared_ptr<T> held_ PEERLANE_GUARDED_BY(mutex_);
+};
+
+// The watch of host memory of one region that the program may free without a word. When a part was
+// freed, wasFreed() is true before the call that frees it returns, and the bell of the context is
+// rung. Where peers reach the region its gate is closed, too (kRevoked), because it is no more than
+// the program asked for. Else it is a whole mapping, with other parts that are still in use, and
+// only the registrations with devices are given up. Thread-safe.
+class RegionFrees final : private FreeWatch::Listener {
+ public:
+  explicit RegionFrees(UseGate& gate) : gate_(gate) {}
+
+  // Before anybody else knows the region. Rung by signalEventFd().
+  void setBell(std::shared_ptr<const Fd> bell) { bell_ = std::move(bell); }
+  // Watches the region, whose part this is, from now on; more calls do nothing. Errors: those of
+  // FreeWatch::watch(), which stay; kUnavailable for a second, because each try looks at all
+  // mappings of the process.
+  Status watch(const RegionRecord& region);
+  void end();
+  bool isWatched() const { return isWatched_.load(std::memory_order_acquire); }
+  // A thread that enters the gate and then finds it false is seen in the gate by one that found it
+  // true.
+  bool wasFreed() const { return wasFreed_.load(std::memory_order_acquire); }
+
+ private:
+  void freed() noexcept override;
+
+  UseGate& gate_;
+  std::shared_ptr<const Fd> bell_;
+  bool isLent_ = false;                 // before the watch begins
+  std::atomic<bool> isWatched_{false};  // or was
+  std::atomic<bool> wasFreed_{false};
+  Mutex mutex_;
+  Status refused_ PEERLANE_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point refusedAt_ PEERLANE_GUARDED_BY(mutex_){};
+  std::unique_ptr<FreeWatch::Range> range_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 // One registered range. Immutable except for what holds the memory, the gate, the pin, the flags
@@ -76,6 +116,8 @@ struct RegionRecord : std::enable_shared_from_this<RegionRecord> {
   PinSlot pin;  // host memory that devices of this process reach; released when the gate is drained
   // What links made of it for peers. Ends when the region is removed from its table.
   mutable RegionExports exports;
+  // Of a cached region of host memory: links begin the watch before a device has its pages.
+  mutable RegionFrees frees{gate};
   // GPU memory: which other GPUs of this process reach it. The set covers GPUs 0 to 63; for others
   // the answer is false.
   bool isOpenTo(Device device) const {
@@ -118,7 +160,8 @@ class RegionTable final : public RegionDirectory {
                                               MemoryDescription memory,
                                               std::unique_ptr<Allocation> owned,
                                               std::unique_ptr<AcquiredMemory> acquired = nullptr);
-  // It is live from now on. Errors: kRevoked (its provider took it back meanwhile).
+  // It is live from now on. Errors: kRevoked (its provider took it back meanwhile, or it was
+  // freed).
   Status publish(const RegionRecord& record);
   // Both.
   Result<std::shared_ptr<RegionRecord>> add(std::byte* base, uint64_t bytes, Access access,
@@ -158,6 +201,8 @@ class RegionTable final : public RegionDirectory {
   // True when the program has unregistered the region, or is doing so, and therefore waits until no
   // peer reaches it. False where it was revoked.
   bool isTakenBack(uint64_t allocation, uint64_t generation) const;
+  // The live ones whose memory was freed, in part (RegionFrees).
+  std::vector<std::shared_ptr<RegionRecord>> freed() const;
   // The regions that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
   // A region's gate was closed because its memory was taken back or freed.

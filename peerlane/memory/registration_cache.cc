@@ -22,7 +22,8 @@ RegistrationCache::Record RegistrationCache::look(const std::byte* address, uint
     const Record& record = entry.record;
     const auto offset = static_cast<uint64_t>(address - record->base);
     if (offset > record->bytes || bytes > record->bytes - offset) continue;
-    if (!allows(record->access, access) || !record->gate.open()) continue;
+    if (!allows(record->access, access) || !record->gate.open() || record->frees.wasFreed())
+      continue;
     if (!record->isStillThere(offset, bytes)) continue;
     entry.used.store(clock_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
     return record;
@@ -30,30 +31,46 @@ RegistrationCache::Record RegistrationCache::look(const std::byte* address, uint
   return nullptr;
 }
 
+Result<RegistrationCache::Held> RegistrationCache::hold(std::byte* address, uint64_t bytes,
+                                                        Access access) {
+  PEERLANE_ASSIGN(const auto extent, providers_.extentOf(address, bytes));
+  if (extent) {
+    if (auto whole = providers_.acquire(extent->base, extent->bytes); whole.isOk()) {
+      PEERLANE_ASSIGN(MemoryDescription memory, (*whole)->held().describe());
+      if (memory.device.kind != DeviceKind::kHost || access == Access::kLocal)
+        return Held{extent->base, extent->bytes, std::move(memory), std::move(*whole)};
+    }
+  }
+  // Only this is the caller's. Of memory of the host peers get no more, because other data of the
+  // program is in the same mapping. And another thread may have unmapped a part of the extent since
+  // the system named it: free() gives back the end of the heap.
+  PEERLANE_ASSIGN(auto part, providers_.acquire(address, bytes));
+  PEERLANE_ASSIGN(MemoryDescription memory, part->held().describe());
+  return Held{address, bytes, std::move(memory), std::move(part)};
+}
+
+// Peers may reach it from now on.
+Status RegistrationCache::watchFrees(const RegionRecord& record) {
+  if (record.memory.device.kind != DeviceKind::kHost || record.access == Access::kLocal)
+    return Status::ok();
+  const Status watched = record.frees.watch(record);
+  if (watched.isOk()) return watched;
+  return Status(watched.code() == Code::kUnavailable ? watched.code() : Code::kInvalidArgument,
+                "host memory that peers reach has to be registered (Context::registerRegion), "
+                "because nobody would see when it is freed: " +
+                    std::string(watched.message()));
+}
+
 Result<RegistrationCache::Record> RegistrationCache::make(std::byte* address, uint64_t bytes,
                                                           Access access,
                                                           std::vector<Record>& stale) {
-  PEERLANE_ASSIGN(const auto extent, providers_.extentOf(address, bytes));
-  auto found =
-      extent ? providers_.acquire(extent->base, extent->bytes) : providers_.acquire(address, bytes);
-  if (found.isOk() && extent) {
-    address = extent->base;
-    bytes = extent->bytes;
-  } else if (extent) {
-    // Only [address, +bytes) is the caller's. Another thread may have unmapped a part of the rest
-    // since the system named the extent: free() gives back the end of the heap.
-    found = providers_.acquire(address, bytes);
-  }
-  if (!found.isOk()) return found.status();
-  PEERLANE_ASSIGN(MemoryDescription memory, (*found)->held().describe());
-  if (memory.device.kind == DeviceKind::kHost && access != Access::kLocal)
-    return Status(Code::kInvalidArgument,
-                  "host memory that peers reach has to be registered (Context::registerRegion): "
-                  "nobody sees when it is freed");
-  PEERLANE_ASSIGN(Record record, regions_.begin(address, bytes, access, std::move(memory), nullptr,
-                                                std::move(*found)));
+  PEERLANE_ASSIGN(Held held, hold(address, bytes, access));
+  PEERLANE_ASSIGN(Record record,
+                  regions_.begin(held.base, held.bytes, access, std::move(held.memory), nullptr,
+                                 std::move(held.acquired)));
   record->isCached.store(true, std::memory_order_relaxed);
   Status watched = watch_(record);
+  if (watched.isOk()) watched = watchFrees(*record);
   if (watched.isOk()) watched = regions_.publish(*record);
   if (!watched.isOk()) {
     stale.push_back(std::move(record));
@@ -70,8 +87,14 @@ void RegistrationCache::clear(std::vector<Record>& stale) {
     const Record& record = at->second.record;
     if (record->gate.open() && record->isStillThere(0, record->bytes)) {
       // The cache and the table hold one reference each; any further reference belongs to a
-      // transfer, or to a caller that is about to post one.
+      // transfer, or to a caller that is about to post one. Of a mapping in which something else
+      // was freed they have the rest.
       const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
+      if (!isUsed && record->frees.wasFreed()) {
+        stale.push_back(std::move(at->second.record));
+        at = entries_.erase(at);
+        continue;
+      }
       if (isUsed) {
         ++at;
         continue;
@@ -93,7 +116,14 @@ void RegistrationCache::clear(std::vector<Record>& stale) {
 Result<RegistrationCache::Record> RegistrationCache::find(std::byte* address, uint64_t bytes,
                                                           Access access,
                                                           std::vector<Record>& stale) {
-  if (Record known = look(address, bytes, access)) return known;
+  FreeWatch::settle();
+  Record known = look(address, bytes, access);
+  if (known && known->frees.isWatched()) {
+    // Its place may be another mapping by now, while the call that unmapped it has not returned.
+    FreeWatch::settleAll();
+    if (known->frees.wasFreed()) known = look(address, bytes, access);
+  }
+  if (known) return known;
   PEERLANE_ASSIGN(Record made, make(address, bytes, access, stale));
   const WriterLock lock(mutex_);
   clear(stale);

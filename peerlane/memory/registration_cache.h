@@ -2,10 +2,11 @@
 //
 // RegistrationCache: a registration cache: registrations that the library made for memory that its
 // user did not register, kept for the next use. It registers GPU memory by whole allocations and
-// host memory by whole mappings, so that one registration serves all buffers in it. It notices that
-// GPU memory was freed, or any memory taken back by its provider, and registers memory that was
-// allocated there anew once more. It never waits: its owner unregisters the registrations that
-// leave the cache. Thread-safe.
+// host memory by whole mappings, so that one registration serves all buffers in it; host memory
+// that peers reach by the range that was asked for. It notices that GPU memory was freed, or host
+// memory that is watched (RegionFrees), or any memory taken back by its provider, and registers
+// memory that was allocated there anew once more. It never waits: its owner unregisters the
+// registrations that leave the cache. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -45,6 +46,15 @@ class RegistrationCache {
     Record record;
     std::atomic<uint64_t> used{0};  // a logical time; the entry with the least leaves first
   };
+  // By its provider: memory for a registration.
+  struct Held {
+    std::byte* base = nullptr;
+    uint64_t bytes = 0;
+    MemoryDescription memory;
+    std::unique_ptr<AcquiredMemory> acquired;
+  };
+  Result<Held> hold(std::byte* address, uint64_t bytes, Access access);
+  static Status watchFrees(const RegionRecord& record);
   Record look(const std::byte* address, uint64_t bytes, Access access);
   Result<Record> make(std::byte* address, uint64_t bytes, Access access,
                       std::vector<Record>& stale);

@@ -246,6 +246,29 @@ Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes) {
                                    lines.back().end - lines.front().start});
 }
 
+Result<std::vector<KnownMapping>> mappingsWithin(const void* p, size_t bytes) {
+  const auto start = reinterpret_cast<uint64_t>(p);
+  PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, start + bytes));
+  std::vector<KnownMapping> found;
+  for (const Line& line : lines)
+    found.push_back(
+        {{reinterpret_cast<std::byte*>(line.start), line.end - line.start}, kindOf(line)});
+  return found;
+}
+
+Result<std::vector<KnownMapping>> mappingsOf(const void* p, size_t bytes) {
+  PEERLANE_ASSIGN(auto found, mappingsWithin(p, bytes));
+  auto covered = reinterpret_cast<uint64_t>(p);
+  const uint64_t end = covered + bytes;
+  for (const KnownMapping& mapping : found) {
+    const auto start = reinterpret_cast<uint64_t>(mapping.range.base);
+    if (start > covered) break;
+    covered = start + mapping.range.bytes;
+  }
+  if (covered < end) return refuse(covered, "is not mapped");
+  return found;
+}
+
 Status checkTouchable(const void* p, size_t bytes, Touch touch) {
   const auto start = reinterpret_cast<uint64_t>(p);
   const uint64_t end = start + bytes;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
@@ -52,6 +53,17 @@ struct MappedRange {
 };
 // All of the mappings that hold [p, p + bytes). Nothing where a part of that is not mapped.
 Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes);
+
+// One of them, whole.
+struct KnownMapping {
+  MappedRange range;
+  MappingKind kind = MappingKind::kPrivateMemory;
+};
+// Those that hold bytes of [p, p + bytes), in the order of their addresses.
+Result<std::vector<KnownMapping>> mappingsWithin(const void* p, size_t bytes);
+// The same where they leave no hole. Errors: kInvalidArgument naming the first address that is not
+// mapped.
+Result<std::vector<KnownMapping>> mappingsOf(const void* p, size_t bytes);
 
 // Checks that this process may read all of [p, p + bytes), or also write it, so that an access that
 // would end the process by a signal becomes an error. Where the check succeeds it costs one system

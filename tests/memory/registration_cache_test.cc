@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RegistrationCache over host memory: one registration for a mapping, others for others, and none
-// that peers could reach. Of GPU memory: tests/gpu/p2p_device_test.cc.
+// RegistrationCache over host memory: one registration for a mapping, others for others, for peers
+// of what was asked for alone, and none for memory that was freed. Of GPU memory:
+// tests/gpu/p2p_device_test.cc.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "peerlane/memory/host_provider.h"
@@ -101,10 +104,85 @@ TEST(RegistrationCache, AMappingThatShrinksMeanwhileStillServesWhatIsLeft) {
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
 }
 
-TEST(RegistrationCache, HostMemoryIsLentToNobody) {
+TEST(RegistrationCache, OfHostMemoryPeersGetWhatWasAskedForAlone) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
   Cache cache;
   const Mapping one(64 << 10);
-  EXPECT_EQ(cache.find(one.base, 1, Access::kRemoteRead).status().code(), Code::kInvalidArgument);
+  const auto local = MUST(cache.find(one.base, 1));
+  const auto lent = MUST(cache.find(one.base + 100, 7, Access::kRemoteRead));
+  EXPECT_EQ(lent->base, one.base + 100);
+  EXPECT_EQ(lent->bytes, 7u);
+  EXPECT_EQ(MUST(cache.find(one.base + 101, 6, Access::kRemoteRead)), lent);
+  EXPECT_NE(MUST(cache.find(one.base, 107, Access::kRemoteRead)), lent);
+  EXPECT_EQ(MUST(cache.find(one.base + 200, 1)), local);
+}
+
+TEST(RegistrationCache, HostMemoryWhoseFreesNobodySeesIsLentToNobody) {
+  Cache cache;
+  void* const shared =
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const Status refused = cache.find(shared, 1, Access::kRemoteRead).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("frees of shared memory cannot be watched"), std::string::npos)
+      << refused.toString();
+  EXPECT_EQ(cache.stale.size(), 1u);
+  EXPECT_OK(cache.find(shared, 1).status());
+  ::munmap(shared, 4096);
+}
+
+// What is local is a mapping of which the rest is used on; what is lent is all gone.
+TEST(RegistrationCache, WhatWasFreedIsNotFoundAgain) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
+  Cache cache;
+  const Mapping one(64 << 10);
+  auto local = MUST(cache.find(one.base, 1));
+  EXPECT_OK(local->frees.watch(*local));
+  const auto lent = MUST(cache.find(one.base + 8192, 4096, Access::kRemoteReadWrite));
+  ASSERT_EQ(::munmap(one.base + 16384, 4096), 0);
+  const auto next = MUST(cache.find(one.base, 1));
+  EXPECT_NE(next, local);
+  EXPECT_TRUE(local->gate.open()) << "who has it uses the rest";
+  EXPECT_EQ(MUST(cache.find(one.base + 8192, 4096, Access::kRemoteReadWrite)), lent);
+  ASSERT_EQ(::munmap(one.base + 8192, 4096), 0);
+  EXPECT_TRUE(lent->gate.isRevoked());
+  EXPECT_FALSE(lent->gate.open());
+  EXPECT_EQ(cache.find(one.base + 8192, 4096, Access::kRemoteReadWrite).status().code(),
+            Code::kInvalidArgument);
+  // It leaves the cache when nobody has it any more.
+  const void* const gone = local.get();
+  local.reset();
+  (void)MUST(cache.find(one.base + 32768, 4096, Access::kRemoteRead));
+  EXPECT_TRUE(std::any_of(cache.stale.begin(), cache.stale.end(),
+                          [gone](const auto& record) { return record.get() == gone; }));
+}
+
+// A look-up by any thread after the call that frees finds nothing, also while others free.
+TEST(RegistrationCache, ManyThreadsFreeAndLook) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
+  RegionTable regions;
+  MemoryProviders providers;
+  EXPECT_OK(providers.add(std::make_shared<HostProvider>()).status());
+  RegistrationCache cache(regions, providers, watchNothing);
+  std::atomic<int> wrong{0};
+  const auto free = [&] {
+    std::vector<RegistrationCache::Record> stale;
+    for (int round = 0; round < 50; ++round) {
+      const Mapping one(64 << 10);
+      const auto first = cache.find(one.base, 4096, Access::kRemoteReadWrite, stale);
+      if (!first.isOk() || !(*first)->gate.open()) {
+        ++wrong;
+        continue;
+      }
+      (void)::mmap(one.base, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0);
+      const auto second = cache.find(one.base, 4096, Access::kRemoteReadWrite, stale);
+      wrong += !second.isOk() || *second == *first || !(*first)->gate.isRevoked();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) threads.emplace_back(free);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 TEST(RegistrationCache, OneThatIsTakenBackIsNotFoundAgain) {

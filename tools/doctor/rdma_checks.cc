@@ -71,6 +71,7 @@ std::vector<Finding> rdmaFindings(const RdmaReport& report) {
     findings.push_back({"rdma devices", State::kAbsent,
                         "none: other hosts are reached through tcp, if at all", ""});
   for (const RdmaDevice& device : report.devices) addDevice(device, findings);
+  findings.push_back(abilityFinding("frees are watched", report.frees));
   findings.push_back(abilityFinding("peer memory", report.peerMemory));
   return findings;
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <utility>
 
+#include "peerlane/os/mappings/free_watch.h"
 #include "peerlane/os/topology.h"
 #include "peerlane/os/verbs/device_distance.h"
 #include "peerlane/os/verbs/registration_probe.h"
@@ -159,11 +160,18 @@ RdmaAbility findPeerMemory() {
   return {found.isOk(), found ? *found : std::string(found.status().message())};
 }
 
+RdmaAbility findFreeWatch() {
+  const Status probed = FreeWatch::probe();
+  if (!probed.isOk()) return {false, std::string(probed.message())};
+  return {true, "of private memory (userfaultfd): what the program did not register can be, too"};
+}
+
 }  // namespace
 
 RdmaReport inspectRdma(const Config& config, RdmaProbe probe) {
   RdmaReport report;
   report.library = config.ibvLibrary;
+  report.frees = findFreeWatch();
   report.peerMemory = findPeerMemory();
   const auto library = verbs::library(config.ibvLibrary);
   if (!library.isOk()) {

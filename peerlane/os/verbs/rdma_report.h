@@ -52,6 +52,7 @@ struct RdmaReport {
   std::string library;  // as PEERLANE_IBV_SO
   std::string refused;  // why no device can be looked for
   std::vector<RdmaDevice> devices;
+  RdmaAbility frees{};       // of memory that the program did not register can be watched
   RdmaAbility peerMemory{};  // the kernel module by which NICs reach GPU memory by its address
 };
 

@@ -117,9 +117,17 @@ class Context {
   // VMM memory in chunks, all chunks that hold it), and all of the mapping for host memory, so that
   // many buffers share a registration. The library keeps 4096 of them and drops those whose memory
   // was freed; the program must not unregister them. To find one again costs a fraction of a
-  // microsecond. Host memory is for transfers of the CPU and kLocal only: the library cannot see
-  // that host memory was freed and mapped anew, and a GPU that has pinned it would reach the old
-  // pages. Offsets are from Region::data(). Errors: as registerRegion().
+  // microsecond. Offsets are from Region::data().
+  //
+  // Host memory is for transfers of the CPU: a GPU that has pinned it would reach the old pages
+  // after a free. With more than kLocal the region is [pointer, +bytes) alone, and the system is
+  // asked to tell when it is freed: then the region is Revoked, for peers too. Where it does not
+  // (private memory and userfaultfd are needed), such access is refused with kInvalidArgument and
+  // the reason. While a region is watched, a call that frees memory of its mapping waits for a
+  // thread of the library, tens of microseconds. Ask again for each transfer: a region that was
+  // found before some of its mapping was freed still serves the rest, but no NIC reaches it
+  // directly any more. Errors: as registerRegion(), kUnavailable (no descriptor or thread; pages in
+  // memory for peers were given back by madvise() in the last 10 s).
   Result<Region> regionOf(const void* pointer, size_t bytes, Access access);
   // Makes and registers memory of the kind that peers reach best. Zeroed. Freed by unregister().
   Result<Region> allocate(size_t bytes, const MemoryOptions& options = {});

@@ -35,7 +35,12 @@ RegionLife::RegionLife(Surroundings around)
     : around_(std::move(around)),
       id_(rawId(around_.context)),
       cache_(around_.regions, around_.providers,
-             [this](const Record& made) { return watch(made); }) {}
+             [this](const Record& made) {
+               PEERLANE_RETURN_IF_ERROR(freed_.hear(*made));
+               return watch(made);
+             }),
+      freed_(around_.progress, around_.regions, around_.owner,
+             [this](const Record& freed) { (void)beginRevocation(freed, Cause::kFreed); }) {}
 
 Region RegionLife::handleOf(Record record) const {
   return Region(std::move(record), id_);
@@ -71,6 +76,11 @@ Status RegionLife::watch(const Record& record) {
                                         "\" was removed while it registered memory");
 }
 
+void RegionLife::stopSweeping() {
+  sweepTimer_ = {};
+  freed_.stop();
+}
+
 Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options, Access access) {
   PEERLANE_ASSIGN(auto memory, around_.providers.allocate(bytes, options));
   PEERLANE_ASSIGN(MemoryDescription description, memory->describe());
@@ -90,7 +100,8 @@ Result<Region> RegionLife::allocate(size_t bytes, const AllocateOptions& options
 Result<Region> RegionLife::regionOf(std::byte* address, size_t bytes, Access access) {
   std::vector<Record> stale;
   auto found = cache_.find(address, bytes, access, stale);
-  for (const Record& record : stale) (void)beginRevocation(record, Cause::kUnregistered);
+  for (const Record& record : stale)
+    (void)beginRevocation(record, record->gate.isRevoked() ? Cause::kFreed : Cause::kUnregistered);
   if (!found.isOk()) return found.status();
   return handleOf(std::move(*found));
 }

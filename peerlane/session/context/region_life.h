@@ -4,8 +4,8 @@
 // memory any more: it registers and allocates, asks every importer to let go of a region that is
 // unregistered, waits for them, and puts a region in quarantine while a silent peer may still write
 // to it. A region whose memory its provider takes back, or that was freed without being
-// unregistered (GPU memory, which it finds by itself), is let go of in the same way, and stays in
-// the table as Revoked until its user unregisters it.
+// unregistered (GPU memory, which it finds by itself, and cached host memory that is watched), is
+// let go of in the same way, and stays in the table as Revoked until its user unregisters it.
 //
 // Threads: any, but for the calls that say otherwise. The progress thread alone takes a region out.
 // Under its lock no call of the engine or a peer is made; the lock of RegionTable may be taken.
@@ -31,6 +31,7 @@
 #include "peerlane/memory/registration_cache.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/progress/progress.h"
+#include "peerlane/session/context/freed_regions.h"
 #include "peerlane/session/wire/ticket.h"
 #include "peerlane/transport/transport.h"
 
@@ -69,13 +70,14 @@ class RegionLife {
   // --- Progress thread ---
   // Looks for GPU memory that was freed, now and every half second until stopSweeping().
   void sweep();
-  void stopSweeping() { sweepTimer_ = {}; }
+  // No memory that is freed is noticed from now on, but by those who use it.
+  void stopSweeping();
 
  private:
   using Clock = std::chrono::steady_clock;
   using Record = std::shared_ptr<RegionRecord>;
 
-  // Why a region is let go of. kFreed: found by sweep().
+  // Why a region is let go of. kFreed: found by sweep(), or watched.
   enum class Cause : uint8_t { kUnregistered, kInvalidated, kFreed };
 
   // A region on its way out, or revoked, shared by the calls that wait for it.
@@ -120,6 +122,7 @@ class RegionLife {
   const Surroundings around_;
   const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it
   RegistrationCache cache_;
+  FreedRegions freed_;
   Timer sweepTimer_;  // progress thread
   Mutex mutex_;
   std::map<uint64_t, RevocationRef> revocations_ PEERLANE_GUARDED_BY(mutex_);  // by allocation

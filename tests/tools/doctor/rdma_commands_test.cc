@@ -57,6 +57,8 @@ TEST_F(OverRdma, DoctorShowsDevicesAndWhatIsRefused) {
   EXPECT_TRUE(matches(out, "\n +sw0, dma-buf +works ")) << out;
   EXPECT_TRUE(matches(out, "\n +sw0, on demand +absent ")) << out;
   EXPECT_TRUE(matches(out, "\n +iw0 +limited +not used: iWARP, which is not supported")) << out;
+  EXPECT_TRUE(matches(out, "\n +frees are watched +(works +of private memory|absent +userfaultfd)"))
+      << out;
   EXPECT_TRUE(matches(out, "\n +peer memory +(works|absent) ")) << out;
   EXPECT_TRUE(
       matches(out, "two processes, verbs +works +engine nic, put and get of 1 MiB verified"))

@@ -4,6 +4,8 @@
 // device can, by what may be locked, and by the setting.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include "peerlane/os/verbs/registration_probe.h"
 #include "tests/core/expect_ok.h"
 #include "tests/fake/patterned_bytes.h"
+#include "tests/os/refused_calls.h"
 #include "tests/transport/verbs/verbs_joint.h"
 
 namespace peerlane {
@@ -220,13 +223,10 @@ class VerbsRegistrationCache : public testing::Test {
  protected:
   static constexpr uint64_t kBytes = 64 * 1024;
 
-  static Config cacheOf(uint64_t bytes) {
-    Config config = Config::fromEnvironment().value();
+  void begin(const HcaSettings& settings, uint64_t bytes, IbRegister wanted = IbRegister::kAuto) {
+    Config config = with(wanted);
     config.ibCacheBytes = bytes;
-    return config;
-  }
-  void begin(const HcaSettings& settings, uint64_t bytes) {
-    first_ = std::make_unique<VerbsSide>(settings, cacheOf(bytes));
+    first_ = std::make_unique<VerbsSide>(settings, config);
     joint_ = std::make_unique<VerbsJoint>(*first_, second_);
     there_ = second_.memory(kBytes);
     remote_ = joint_->attach(1, there_);
@@ -237,6 +237,33 @@ class VerbsRegistrationCache : public testing::Test {
     VerbsSide::Memory memory = first_->memory(bytes, /*isHeld=*/true, Access::kLocal);
     memory.record->isCached.store(true);
     return memory;
+  }
+  // A mapping of its own, twice as large as what is put of it.
+  VerbsSide::Memory mapped(Access access, int kind = MAP_PRIVATE | MAP_ANONYMOUS) {
+    constexpr uint64_t kAll = 2 * kBytes;
+    void* const at = ::mmap(nullptr, kAll, PROT_READ | PROT_WRITE, kind, -1, 0);
+    EXPECT_NE(at, MAP_FAILED);
+    VerbsSide::Memory memory;
+    memory.bytes = {static_cast<std::byte*>(at), kBytes};
+    memory.owner = {memory.bytes.data(), [](std::byte* data) { ::munmap(data, kAll); }};
+    memory.grant = first_->regions().add({memory.bytes.data(), kAll}, access);
+    memory.record = std::make_shared<RegionRecord>();
+    memory.record->allocation = memory.grant.allocation;
+    memory.record->generation = memory.grant.generation;
+    memory.record->base = memory.bytes.data();
+    memory.record->bytes = kAll;
+    memory.record->access = access;
+    memory.record->acquired = acquireHost({memory.bytes.data(), kAll});
+    memory.record->isCached.store(true);
+    first_->regions().hold(memory.record);
+    return memory;
+  }
+  static void freeRest(const VerbsSide::Memory& memory) {
+    ASSERT_EQ(::munmap(memory.bytes.data() + kBytes, kPage), 0);
+  }
+  bool shows(const std::string& text) const {
+    const auto texts = first_->nic()->keys().paths().texts();
+    return std::find(texts.begin(), texts.end(), text) != texts.end();
   }
   // Whether a put of it needs no slot, and the registrations that there are then.
   struct Seen {
@@ -268,20 +295,75 @@ class VerbsRegistrationCache : public testing::Test {
 };
 
 TEST_F(VerbsRegistrationCache, OnDemandTheKernelTellsOfFrees) {
-  begin({{"ODP", "yes"}}, 1 << 20);
+  begin({{"ODP", "yes"}}, 1 << 20, IbRegister::kOnDemand);
   const auto memory = fleeting();
   EXPECT_EQ(put(memory), (Seen{true, 1}));
   EXPECT_EQ(put(memory), (Seen{true, 1}));
+  EXPECT_OK(memory.record->frees.watch(*memory.record)) << "nobody did so far";
 }
 
-TEST_F(VerbsRegistrationCache, WithoutPagingItIsCopied) {
-  begin({}, 1 << 20);
+TEST_F(VerbsRegistrationCache, WithoutAnyWayItIsCopied) {
+  begin({}, 1 << 20, IbRegister::kOnDemand);
   EXPECT_EQ(put(fleeting()), (Seen{false, 0}));
-  const auto texts = first_->nic()->keys().paths().texts();
-  EXPECT_NE(std::find(texts.begin(), texts.end(),
-                      "memory that the program may free without a word: copied through slots; on "
-                      "demand, refused: the device has none: regions are pinned"),
-            texts.end());
+  const std::string such = "memory of the host that the program may free without a word: ";
+  EXPECT_TRUE(shows(such + "pages, refused: PEERLANE_IB_REGISTER is odp"));
+  EXPECT_TRUE(shows(such + "on demand, refused: the device has none: regions are pinned"));
+  EXPECT_TRUE(
+      shows("such memory that peers are not granted: copied through slots: there is no way"));
+}
+
+TEST_F(VerbsRegistrationCache, PagesThatAreWatchedAreLetGoOfWhenSomeAreFreed) {
+  begin({}, 1 << 20);
+  EXPECT_TRUE(
+      shows("memory of the host that the program may free without a word: pages, and its frees are "
+            "watched"));
+  const auto memory = mapped(Access::kLocal);
+  EXPECT_EQ(put(memory), (Seen{true, 1}));
+  EXPECT_EQ(put(memory), (Seen{true, 1}));
+  const uint64_t before = first_->nic()->keys().ended();
+  freeRest(memory);
+  EXPECT_NE(first_->nic()->keys().ended(), before) << "who found the key before looks again";
+  EXPECT_FALSE(put(memory).isByKey);
+  EXPECT_TRUE(memory.record->gate.open()) << "the rest is still in use";
+}
+
+TEST_F(VerbsRegistrationCache, WhatPeersAreGrantedIsRevokedWhenItIsFreed) {
+  begin({{"ODP", "rxe"}}, 1 << 20);
+  const auto memory = mapped(Access::kRemoteReadWrite);
+  const RemoteMemory remote = joint_->attach(0, memory);
+  EXPECT_EQ(put(memory), (Seen{true, 1})) << "one serves both";
+  Poster peer(*joint_, 1);
+  fillPattern(there_.bytes, 99);
+  peer.put({{there_.bytes.data(), &remote, 24, 1000}});
+  EXPECT_EQ(joint_->settle(peer), Code::kOk);
+  EXPECT_EQ(firstWrong(memory.bytes.subspan(24, 1000), 99), 1000u);
+  freeRest(memory);
+  FreeWatch::settle();
+  EXPECT_TRUE(memory.record->gate.isRevoked());
+  EXPECT_EQ(joint_->link(0).grant(*memory.record).status().code(), Code::kRevoked);
+}
+
+TEST_F(VerbsRegistrationCache, MemoryThatCannotBeWatchedIsCopiedAndNotGranted) {
+  begin({}, 1 << 20);
+  const auto shared = mapped(Access::kRemoteReadWrite, MAP_SHARED | MAP_ANONYMOUS);
+  EXPECT_EQ(put(shared), (Seen{false, 0}));
+  expectRefusal(joint_->link(0).grant(*shared.record).status(), Code::kNotSupported,
+                "frees of shared memory cannot be watched");
+  // On demand it can be, where the device reaches any byte so.
+  joint_.reset();
+  first_.reset();
+  begin({{"ODP", "yes"}}, 1 << 20);
+  const auto other = mapped(Access::kRemoteReadWrite, MAP_SHARED | MAP_ANONYMOUS);
+  EXPECT_EQ(put(other), (Seen{true, 1}));
+  EXPECT_OK(joint_->link(0).grant(*other.record).status());
+  joint_.reset();
+  first_.reset();
+  begin({{"ODP", "rxe"}}, 1 << 20);
+  const auto third = mapped(Access::kRemoteReadWrite, MAP_SHARED | MAP_ANONYMOUS);
+  EXPECT_TRUE(put(third).isByKey);
+  const Status refused = joint_->link(0).grant(*third.record).status();
+  expectRefusal(refused, Code::kNotSupported, "frees of shared memory cannot be watched");
+  expectRefusal(refused, Code::kNotSupported, "rxe loses the place in a page");
 }
 
 TEST_F(VerbsRegistrationCache, NoCacheNoRegistration) {
@@ -326,6 +408,31 @@ TEST_F(VerbsRegistrationCache, MoreThanTheCacheHoldsIsCopied) {
   EXPECT_TRUE(put(small).isByKey);
   EXPECT_FALSE(put(large).isByKey);
   EXPECT_TRUE(put(small).isByKey) << "and nothing leaves for it";
+}
+
+// As in a container that withholds userfaultfd.
+TEST(VerbsRegistrationWatch, WithoutItMemoryIsCopiedAndNotGranted) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    refuseCalls(SYS_userfaultfd, EPERM);
+    {
+      Sides sides({});
+      const auto memory = sides.first.memory(kMegabyte);
+      memory.record->isCached.store(true);
+      EXPECT_GT(sides.moves(memory, 0, kMegabyte), 2u) << "through slots";
+      expectRefusal(sides.grant(memory), Code::kNotSupported, "pages: userfaultfd");
+      const auto texts = sides.first.nic()->keys().paths().texts();
+      EXPECT_TRUE(std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
+        return text.starts_with(
+            "memory of the host that the program may free without a word: "
+            "pages, refused: userfaultfd");
+      }));
+    }
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // The key is of the region that the transfer holds, not of another one with the same bytes.

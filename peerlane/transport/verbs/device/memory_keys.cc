@@ -12,6 +12,12 @@ namespace {
 
 constexpr uint64_t kGigabyte = uint64_t{1} << 30;
 
+// The program may free it without a word (Context::regionOf).
+bool isFleeting(const RegionRecord& region) {
+  return region.memory.device.kind == DeviceKind::kHost &&
+         region.isCached.load(std::memory_order_relaxed);
+}
+
 // For memory that goes through slots instead.
 Status unavailable(const Status& why) {
   return Status(Code::kUnavailable, std::string(why.message()));
@@ -56,6 +62,12 @@ class MemoryKeys::Answer final : public RegionExport {
 };
 
 Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
+  if (isFleeting(region)) {
+    if (region.gate.isRevoked()) return region.whyClosed();
+    PEERLANE_ASSIGN(const Registered made, registered(region, Use::kFleetingForPeers));
+    PEERLANE_RETURN_IF_ERROR(made->forPeers);
+    return made->key;
+  }
   PEERLANE_ASSIGN(const Registered made, registered(region, Use::kAny));
   if (made->forPeers.isOk()) return made->key;
   const auto pages = registered(region, Use::kPeers);
@@ -66,7 +78,8 @@ Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
 
 Result<RegistrationPaths::Made> MemoryKeys::addTo(const RegionRecord& region, uint64_t address,
                                                   Use use) {
-  if (use == Use::kFleeting) return paths_.addFleeting(region, address);
+  if (use == Use::kFleeting || use == Use::kFleetingForPeers)
+    return paths_.addFleeting(region, address);
   return use == Use::kPeers ? paths_.addPages(region, address) : paths_.add(region, address);
 }
 
@@ -92,7 +105,8 @@ Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region
     return RegionExports::Made(std::move(made));
   };
   // A region may have two: one for this side, and one for peers.
-  const void* const domain = use == Use::kPeers ? static_cast<const void*>(&paths_) : this;
+  const bool isForPeers = use == Use::kPeers || use == Use::kFleetingForPeers;
+  const void* const domain = isForPeers ? static_cast<const void*>(&paths_) : this;
   PEERLANE_ASSIGN(const RegionExports::Made made, region.exports.of(domain, make));
   return std::static_pointer_cast<const Registration>(made);
 }
@@ -122,8 +136,9 @@ Result<MemoryKeys::Key> MemoryKeys::find(const std::byte* at, uint64_t bytes) {
     return Status(Code::kUnavailable, "memory of no region, or of several that may be meant");
   const bool isHost = region->memory.device.kind == DeviceKind::kHost;
   if (isHost && !paths_.forUngranted().isOk()) return unavailable(paths_.forUngranted());
-  const bool isFleeting = isHost && region->isCached.load(std::memory_order_relaxed);
-  const auto made = isFleeting ? findFleeting(*region) : registered(*region, Use::kAny);
+  if (isFleeting(*region) && region->frees.wasFreed())
+    return Status(Code::kUnavailable, "memory of a mapping in which some was freed");
+  const auto made = isFleeting(*region) ? findFleeting(*region) : registered(*region, Use::kAny);
   if (!made.isOk()) return isHost ? unavailable(made.status()) : made.status();
   Key key = (*made)->key;
   key.isOverlapped = region->isOverlapped.load(std::memory_order_relaxed);
@@ -137,6 +152,7 @@ bool MemoryKeys::look(const std::byte* at, uint64_t bytes, Key& key) {
     Known& known = (--next)->second;
     if (!known.key.holds(at, bytes)) continue;
     // Which of several regions is meant, their table knows.
+    if (known.region->frees.wasFreed()) return false;
     if (known.region->isOverlapped.load(std::memory_order_relaxed)) return false;
     if (known.key.isHost && !paths_.forUngranted().isOk()) return false;
     if (known.isFleeting)
@@ -180,7 +196,8 @@ Result<MemoryKeys::Registered> MemoryKeys::findFleeting(const RegionRecord& regi
   {
     const ReaderLock reading(mutex_);
     const auto [from, to] = keys_.equal_range(region.base);
-    for (auto at = from; at != to; ++at) isKnown |= at->second.region == &region;
+    for (auto at = from; at != to; ++at)
+      isKnown |= at->second.region == &region && at->second.isFleeting;
   }
   if (!isKnown) PEERLANE_RETURN_IF_ERROR(makeRoom(region.bytes));
   return registered(region, Use::kFleeting);
@@ -217,7 +234,7 @@ bool MemoryKeys::evict(const Region& region) {
     const WriterLock lock(mutex_);
     const auto [from, to] = keys_.equal_range(region->base);
     for (auto at = from; at != to && !taken; ++at)
-      if (at->second.region == region.get()) {
+      if (at->second.region == region.get() && at->second.isFleeting) {
         taken = at->second.key;
         keys_.erase(at);
         break;

@@ -6,8 +6,9 @@
 // gigabyte, so peers learn none of this process.
 //
 // A registration cache of host memory that the program may free without a word: such regions are
-// registered on demand, so that the kernel tells the device what was freed, up to a number of
-// bytes; the least recently used one that no transfer holds leaves first.
+// registered while their frees are watched, or on demand, so that the kernel tells the device what
+// was freed. Those that are not granted to peers have up to a number of bytes; the least recently
+// used one that no transfer holds leaves first.
 //
 // Thread-safe.
 #pragma once
@@ -83,16 +84,19 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   // that it cannot be told which one the transfer holds, or that is not registered, or not for such
   // a request. Other errors: device memory that cannot be registered.
   Result<Key> find(const std::byte* at, uint64_t bytes);
-  // Changes whenever a key has ended, or may be of the wrong one of several regions: one that was
-  // found before must be looked up again.
-  uint64_t ended() const { return ended_.load(std::memory_order_acquire) + regions_.changes(); }
+  // Changes whenever a key has ended, is of memory that was freed, or may be of the wrong one of
+  // several regions: one that was found before must be looked up again.
+  uint64_t ended() const {
+    return ended_.load(std::memory_order_acquire) + regions_.changes() + FreeWatch::told();
+  }
   // All registrations end. Requires: no link uses this any more.
   void end();
 
  private:
   class Registration;
   class Answer;
-  enum class Use : uint8_t { kAny, kFleeting, kPeers };
+  // kFleeting: memory that the program may free without a word, for this side.
+  enum class Use : uint8_t { kAny, kPeers, kFleeting, kFleetingForPeers };
   using Registered = std::shared_ptr<const Registration>;
   using Region = std::shared_ptr<const RegionRecord>;
   struct Known {

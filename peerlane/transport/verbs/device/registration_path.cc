@@ -44,9 +44,8 @@ RegistrationPaths::RegistrationPaths(std::shared_ptr<const ProtectionDomain> dom
                                      const Config& config, const DeviceWrites& writes)
     : domain_(std::move(domain)), writes_(writes) {
   probeHost(config.ibRegister);
+  probeFleeting(config);
   probeDevices(config.ibRegister);
-  if (forFleeting_.isOk() && config.ibCacheBytes == 0)
-    forFleeting_ = Status(Code::kNotSupported, "PEERLANE_IB_CACHE is 0");
 }
 
 void RegistrationPaths::probeHost(IbRegister wanted) {
@@ -60,8 +59,19 @@ void RegistrationPaths::probeHost(IbRegister wanted) {
   if (const char* const setting = otherThan(wanted, IbRegister::kPages, "pages"))
     onDemand = refusedBy(setting);
   if (wanted == IbRegister::kStaged) forUngranted_ = refusedBy("staged");
-  forFleeting_ = onDemand;
   forHostWays_ = {{Path::kPages, std::move(pages)}, {Path::kOnDemand, std::move(onDemand)}};
+}
+
+// As other memory of the host, and what is as pages has to be watched.
+void RegistrationPaths::probeFleeting(const Config& config) {
+  forFleetingWays_ = forHostWays_;
+  Status& pages = forFleetingWays_.front().probed;
+  if (pages.isOk()) pages = FreeWatch::probe();
+  forFleeting_ = Status(Code::kNotSupported, "there is no way");
+  for (const Way& way : forFleetingWays_)
+    if (way.probed.isOk()) forFleeting_ = Status::ok();
+  if (config.ibCacheBytes == 0)
+    forFleeting_ = Status(Code::kNotSupported, "PEERLANE_IB_CACHE is 0");
 }
 
 void RegistrationPaths::probeDevices(IbRegister wanted) {
@@ -100,10 +110,12 @@ std::vector<std::string> RegistrationPaths::texts() const {
     ofOnDemand += "; whole pages of this side only, because rxe loses the place in a page";
   for (const Way& way : forHostWays_)
     add("the host", way, way.path == Path::kOnDemand ? ofOnDemand.c_str() : "");
-  all.push_back("memory that the program may free without a word: " +
-                (forFleeting_.isOk() ? std::string("on demand")
-                                     : "copied through slots; on demand, refused: " +
-                                           std::string(forFleeting_.message())));
+  for (const Way& way : forFleetingWays_)
+    add("the host that the program may free without a word", way,
+        way.path == Path::kPages ? ", and its frees are watched" : "");
+  if (!forFleeting_.isOk())
+    all.push_back("such memory that peers are not granted: copied through slots: " +
+                  std::string(forFleeting_.message()));
   if (!forUngranted_.isOk())
     all.push_back("memory that peers are not granted: copied through slots: " +
                   std::string(forUngranted_.message()));
@@ -116,15 +128,26 @@ Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& regio
                                                        uint64_t address) const {
   const bool isHost = region.memory.kind.place == MemoryPlace::kHost;
   if (!isHost) PEERLANE_RETURN_IF_ERROR(writes_.allowed(region.memory.device));
+  return addByFirst(isHost ? forHostWays_ : forDevicesWays_, region, address, /*isFleeting=*/false);
+}
+
+Result<RegistrationPaths::Made> RegistrationPaths::addByFirst(const std::vector<Way>& ways,
+                                                              const RegionRecord& region,
+                                                              uint64_t address,
+                                                              bool isFleeting) const {
+  const bool isHost = region.memory.kind.place == MemoryPlace::kHost;
   std::string refused;
   bool isShort = false;
   const auto note = [&refused](Path path, const Status& why) {
     refused += (refused.empty() ? "" : "; ") + std::string(nameOf(path)) + ": " +
                std::string(why.message());
   };
-  for (const Way& way : isHost ? forHostWays_ : forDevicesWays_) {
-    if (!way.probed.isOk()) {
-      note(way.path, way.probed);
+  for (const Way& way : ways) {
+    Status usable = way.probed;
+    if (usable.isOk() && isFleeting && way.path == Path::kPages)
+      usable = region.frees.watch(region);
+    if (!usable.isOk()) {
+      note(way.path, usable);
       continue;
     }
     Result<DeviceMemory> memory = addBy(way.path, region, address);
@@ -143,9 +166,7 @@ Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& regio
 
 Result<RegistrationPaths::Made> RegistrationPaths::addFleeting(const RegionRecord& region,
                                                                uint64_t address) const {
-  PEERLANE_RETURN_IF_ERROR(forFleeting_);
-  PEERLANE_ASSIGN(DeviceMemory memory, addBy(Path::kOnDemand, region, address));
-  return made(Path::kOnDemand, region, std::move(memory), {});
+  return addByFirst(forFleetingWays_, region, address, /*isFleeting=*/true);
 }
 
 Result<RegistrationPaths::Made> RegistrationPaths::addPages(const RegionRecord& region,
@@ -159,8 +180,7 @@ RegistrationPaths::Made RegistrationPaths::made(Path path, const RegionRecord& r
   Made made{.memory = std::move(memory), .path = nameOf(path), .refused = std::move(refused)};
   if (path != Path::kOnDemand) return made;
   const std::string what = "region " + std::to_string(region.allocation) +
-                           " is registered on demand (" +
-                           (made.refused.empty() ? "the program may free it" : made.refused) +
+                           " is registered on demand (" + made.refused +
                            "), which is nothing for peers";
   const bool isWritten = allows(region.access, Access::kRemoteWrite);
   if (onDemand_.isByPages) {

@@ -40,8 +40,9 @@ class RegistrationPaths {
   // On demand only where pages cannot be locked, or are not wanted. Errors: kOutOfMemory naming the
   // limit of locked memory, kNotSupported with the reason of each way, kRevoked.
   Result<Made> add(const RegionRecord& region, uint64_t address) const;
-  // The same of host memory that the program may free without a word: on demand, because then the
-  // kernel tells the device. Errors: forFleeting(), kOutOfMemory, kRevoked.
+  // The same of host memory that the program may free without a word (Context::regionOf): as pages
+  // where its frees are watched (RegionFrees) from here on; else on demand, because then the kernel
+  // tells the device. Errors: kNotSupported with the reason of each way, kOutOfMemory, kRevoked.
   Result<Made> addFleeting(const RegionRecord& region, uint64_t address) const;
   // As pages, whatever the setting: for peers, where add() made nothing that they may use. Errors:
   // kOutOfMemory naming the limit, kSystem, kRevoked.
@@ -49,7 +50,8 @@ class RegistrationPaths {
 
   // Device memory may be registered; the reason against it else.
   const Status& forDevices() const { return forDevices_; }
-  // The same for memory of addFleeting(), and for host memory that is not granted to peers.
+  // The same for memory of addFleeting() that this side uses (it may be that it is registered for
+  // peers only), and for host memory that is not granted to peers.
   const Status& forFleeting() const { return forFleeting_; }
   const Status& forUngranted() const { return forUngranted_; }
   // For people: each way of each kind of memory, the best first, and why it is not tried.
@@ -63,7 +65,10 @@ class RegistrationPaths {
   };
   static const char* nameOf(Path path);
   void probeHost(IbRegister wanted);
+  void probeFleeting(const Config& config);
   void probeDevices(IbRegister wanted);
+  Result<Made> addByFirst(const std::vector<Way>& ways, const RegionRecord& region,
+                          uint64_t address, bool isFleeting) const;
   Result<DeviceMemory> addBy(Path path, const RegionRecord& region, uint64_t address) const;
   Made made(Path path, const RegionRecord& region, DeviceMemory memory, std::string refused) const;
 
@@ -71,6 +76,7 @@ class RegistrationPaths {
   const DeviceWrites& writes_;
   verbs::OnDemandPaging onDemand_;
   std::vector<Way> forHostWays_;  // the best first
+  std::vector<Way> forFleetingWays_;
   std::vector<Way> forDevicesWays_;
   Status forDevices_;
   Status forFleeting_;
