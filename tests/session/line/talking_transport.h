@@ -27,8 +27,10 @@ class TalkingTransport {
     addTransport({.name = name,
                   .place = 1,
                   .scope = options.scope,
-                  .make = [this, options](const cuda::Gpus&) {
-                    return std::make_unique<Talking>(*this, options);
+                  .make = [this, options](const Config&, const cuda::Gpus&) {
+                    Transports made;
+                    made.push_back(std::make_unique<Talking>(*this, options));
+                    return made;
                   }});
   }
   ~TalkingTransport() { removeTransport(name_); }
