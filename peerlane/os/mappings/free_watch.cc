@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/device_code.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/fd.h"
@@ -43,6 +44,11 @@ Status refused(int error, const char* call) {
 
 // One that tells of frees; nothing is watched yet.
 Result<Fd> openWatch() {
+#if PEERLANE_THREAD_SANITIZER
+  // Seen to hang: memory of its runtime is in the same mappings, and is unmapped under locks that
+  // each atomic access of the reader may take.
+  return Status(Code::kNotSupported, "userfaultfd: not under the thread sanitizer");
+#endif
   Fd fd;
   {
     const NoFork noFork;

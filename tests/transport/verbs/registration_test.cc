@@ -295,6 +295,7 @@ class VerbsRegistrationCache : public testing::Test {
 };
 
 TEST_F(VerbsRegistrationCache, OnDemandTheKernelTellsOfFrees) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
   begin({{"ODP", "yes"}}, 1 << 20, IbRegister::kOnDemand);
   const auto memory = fleeting();
   EXPECT_EQ(put(memory), (Seen{true, 1}));
@@ -313,6 +314,7 @@ TEST_F(VerbsRegistrationCache, WithoutAnyWayItIsCopied) {
 }
 
 TEST_F(VerbsRegistrationCache, PagesThatAreWatchedAreLetGoOfWhenSomeAreFreed) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
   begin({}, 1 << 20);
   EXPECT_TRUE(
       shows("memory of the host that the program may free without a word: pages, and its frees are "
@@ -328,6 +330,7 @@ TEST_F(VerbsRegistrationCache, PagesThatAreWatchedAreLetGoOfWhenSomeAreFreed) {
 }
 
 TEST_F(VerbsRegistrationCache, WhatPeersAreGrantedIsRevokedWhenItIsFreed) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
   begin({{"ODP", "rxe"}}, 1 << 20);
   const auto memory = mapped(Access::kRemoteReadWrite);
   const RemoteMemory remote = joint_->attach(0, memory);
@@ -344,6 +347,7 @@ TEST_F(VerbsRegistrationCache, WhatPeersAreGrantedIsRevokedWhenItIsFreed) {
 }
 
 TEST_F(VerbsRegistrationCache, MemoryThatCannotBeWatchedIsCopiedAndNotGranted) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) GTEST_SKIP() << probed.toString();
   begin({}, 1 << 20);
   const auto shared = mapped(Access::kRemoteReadWrite, MAP_SHARED | MAP_ANONYMOUS);
   EXPECT_EQ(put(shared), (Seen{false, 0}));
