@@ -221,12 +221,13 @@ void FreeReader::stopIfIdle() {
     const MutexLock lock(listMutex_);
     if (first_ != nullptr) return;
   }
+  known_.store(-1, std::memory_order_release);
   if (thread_.joinable()) {
     signalEventFd(stop_.get());
     thread_.join();
     thread_ = {};
+    (void)events_.release();  // the thread has closed it
   }
-  known_.store(-1, std::memory_order_release);
   events_.reset();
   stop_.reset();
 }
@@ -332,7 +333,10 @@ void FreeReader::run(int events, int stop) {
   for (;;) {
     if (::poll(both.data(), both.size(), -1) < 0) continue;
     if (both[0].revents != 0) takeEvents(events);
-    if (both[1].revents != 0) return;
+    if (both[1].revents == 0) continue;
+    // Before it ends, because a thread that ends gives its own memory back, which may be watched.
+    (void)::close(events);
+    return;
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/context/freed_regions.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -9,8 +10,9 @@
 namespace peerlane {
 namespace {
 
-// Between looks whether transfers that found the pages before have ended: they tell nobody.
-constexpr std::chrono::milliseconds kNextLook{1};
+// Between looks whether transfers that found the pages before have ended: they tell nobody. Some
+// take as long as a receive waits.
+constexpr std::chrono::milliseconds kFirstWait{1}, kLongestWait{128};
 
 }  // namespace
 
@@ -37,6 +39,7 @@ void FreedRegions::begin(const std::shared_ptr<const Fd>& bell) {
   if (isOver_) return;
   auto made = progress_.loop().watch(bell->get(), true, false, [this, bell] {
     drainEventFd(bell->get());
+    nextLook_ = kFirstWait;
     letGo();
   });
   if (made.isOk())
@@ -58,7 +61,8 @@ void FreedRegions::letGo() {
     else
       freed->frees.end();
   }
-  again_ = isUsed ? progress_.loop().after(kNextLook, [this] { letGo(); }) : Timer();
+  again_ = isUsed ? progress_.loop().after(nextLook_, [this] { letGo(); }) : Timer();
+  nextLook_ = std::min(2 * nextLook_, kLongestWait);
 }
 
 void FreedRegions::stop() {

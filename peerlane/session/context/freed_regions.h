@@ -4,6 +4,7 @@
 // has devices let go of its pages. Owner: RegionLife.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -40,7 +41,8 @@ class FreedRegions {
   RegionTable& regions_;
   const std::weak_ptr<void> owner_;
   const std::function<void(const Record&)> revoke_;
-  Timer again_;  // progress thread, as the next two
+  Timer again_;  // progress thread, as the next three
+  std::chrono::milliseconds nextLook_{1};
   Watch watch_;
   bool isOver_ = false;
   Mutex mutex_;

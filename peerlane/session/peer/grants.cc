@@ -51,13 +51,15 @@ Status Grants::sendSlab(const RegionRecord& slab) {
 }
 
 Status Grants::grant(const control::ImportRequest& message, const RegionRecord& record) {
-  // A device may not take memory of a kind of which it takes others.
+  // A device may not take memory of a kind of which it takes others. Memory of the host is refused
+  // then, with the reason, and does not go by a slower way without a word.
   std::vector<std::string> links = message.links;
   Status refused;
   while (Link* const link = links_.granting(record.memory.kind, links)) {
     const std::string& name = link->traits().transport;
     const Status sent = send(message.request, record, *link);
-    if (sent.code() != Code::kNotSupported) return sent;
+    if (sent.code() != Code::kNotSupported || record.memory.device.kind == DeviceKind::kHost)
+      return sent;
     if (refused.isOk()) refused = sent.withContext("link " + name);
     std::erase(links, name);
   }

@@ -94,13 +94,18 @@ void Imports::start(const RegionReference& reference, const std::shared_ptr<Impo
 std::vector<std::string> Imports::linksFor(const RegionReference& reference,
                                            const Link* wanted) const {
   std::vector<std::string> names;
+  std::optional<size_t> family;  // where the first that is as good stands
   for (const Link* link : links_.live()) {
     const LinkTraits& traits = link->traits();
     if (reference.kind && !traits.abilities.can(*reference.kind, Ability::kAttaches)) continue;
-    const bool isAsGood = wanted != nullptr && link != wanted && links_.isLive(*wanted) &&
-                          traits.rails == wanted->traits().rails;
-    if (!isAsGood) names.push_back(traits.transport);
+    if (!family && wanted != nullptr && traits.rails == wanted->traits().rails)
+      family = names.size();
+    names.push_back(traits.transport);
   }
+  if (!family) return names;
+  const auto found = std::find(names.begin(), names.end(), wanted->traits().transport);
+  if (found != names.end())
+    std::rotate(names.begin() + static_cast<ptrdiff_t>(*family), found, found + 1);
   return names;
 }
 

@@ -231,7 +231,8 @@ MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const
   MemoryRoute route = memoryRoute(links, kind, place);
   const LinkRoute found = links.route(kind, place);
   if (found.by != LinkRoute::By::kAgent) return route;
-  std::string why = whyNotGranted(remote.reference(), *ImportSlot::current(remote.slot()), links);
+  const RemoteRegion near = remote.nearTo(*local.record());
+  std::string why = whyNotGranted(near.reference(), *ImportSlot::current(near.slot()), links);
   if (why.empty()) why = whyNotTaken(*found.link, *local.record());
   if (why.empty()) return route;
   route.refused.insert(route.refused.begin(), route.link + ": " + why);

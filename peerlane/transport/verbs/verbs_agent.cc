@@ -17,6 +17,7 @@ VerbsAgent::VerbsAgent(std::string name, const Surroundings& around,
       control_(std::move(control)),
       receives_(receives),
       ordersWrites_(agreed.ordersWrites),
+      adds_(agreed.adds),
       works_(around_.keys, around_.bounces, around_.regions, control_, receives_, agreed,
              std::move(pair)) {
   around_.queues.add(works_.lanes().first().pair->number(), *this);
@@ -41,20 +42,24 @@ Served VerbsAgent::serve(AgentWork& work) {
     work.code.store(code, std::memory_order_relaxed);
     return Served::kDone;
   }
-  const bool isShared = mayBeShared(entry);
-  if (before != nullptr && (isShared || !mayFollow(work, *before))) return Served::kAgain;
-  work.mailbox->agentPart = isShared ? kShared : kAlone;
-  WorkPump::prepare(work, before, isShared);
+  const WorkPump::Way way{.isShared = mayBeShared(entry), .goesAsMail = goesAsMail(entry)};
+  uint32_t& last = work.mailbox->agentPart;
+  if (before != nullptr && (way.isShared || !mayFollow(entry, last))) return Served::kAgain;
+  last = way.isShared ? kShared : way.goesAsMail ? kAsMail : kAlone;
+  WorkPump::prepare(work, before, way);
   return Served::kSent;
 }
 
-// Whether it may be posted while the one before it is under way.
-bool VerbsAgent::mayFollow(const AgentWork& work, const AgentWork& before) const {
-  if (work.mailbox->agentPart == kShared) return false;
-  if (isWord(work.entry->verb)) return true;
+// Whether it may be posted while the one before it, which goes like this, is under way.
+bool VerbsAgent::mayFollow(const MailboxEntry& entry, uint32_t before) const {
+  if (before == kShared) return false;
   // What the peer does before it writes a mailed word takes no time of the pair's.
-  const bool isMailed = isWord(before.entry->verb) && mailsWords_.load(std::memory_order_acquire);
-  return ordersWrites_ && !isMailed;
+  return isWord(entry.verb) || (ordersWrites_ && before == kAlone);
+}
+
+bool VerbsAgent::goesAsMail(const MailboxEntry& entry) const {
+  if (!isWord(entry.verb)) return false;
+  return mailsWords_.load(std::memory_order_acquire) || (entry.verb == Verb::kAdd64 && !adds_);
 }
 
 bool VerbsAgent::mayBeShared(const MailboxEntry& entry) {
@@ -165,12 +170,6 @@ void VerbsAgent::close(Code code) {
     end(Status(code, name_ + " was closed"), nullptr, /*mayAnswer=*/code == Code::kClosed);
   }
   (void)pumpAndTell();
-}
-
-void VerbsAgent::mailWords() {
-  mailsWords_.store(true, std::memory_order_release);
-  const TurnHolder turn(right_);
-  works_.mailWords();
 }
 
 bool VerbsAgent::isBroken() const {

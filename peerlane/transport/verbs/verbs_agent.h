@@ -64,7 +64,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   void handedOut(AgentWork& first, AgentWork& last) override;
 
   // All words from now on go as mails. Any thread.
-  void mailWords();
+  void mailWords() { mailsWords_.store(true, std::memory_order_release); }
   // Posts what waited for room. True when something moved.
   bool advance();
   // The first failure; sticky.
@@ -112,7 +112,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   static constexpr uint32_t kMostRetries = 1;
 
   // How the last entry of a mailbox goes (Mailbox::agentPart): by one pair, or by all.
-  static constexpr uint32_t kAlone = 0, kShared = 1;
+  static constexpr uint32_t kAlone = 0, kShared = 1, kAsMail = 2;
 
   bool mayBeShared(const MailboxEntry& entry);
   uint64_t endPairs();
@@ -120,7 +120,8 @@ class VerbsAgent final : public Agent, public PairOwner {
       PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
-  bool mayFollow(const AgentWork& work, const AgentWork& before) const;
+  bool mayFollow(const MailboxEntry& entry, uint32_t before) const;
+  bool goesAsMail(const MailboxEntry& entry) const;
   void accept(AgentWork& work) PEERLANE_REQUIRES(right_);
   // Accepts the works from `first` to `last`, if any, posts, and tells works of their end.
   bool pumpAndTell(AgentWork* first = nullptr, AgentWork* last = nullptr);
@@ -131,6 +132,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   const ControlBlock control_;
   const uint32_t receives_;
   const bool ordersWrites_;  // the devices do
+  const bool adds_;          // they do as well
 
   mutable TurnRight right_;
   State state_ PEERLANE_GUARDED_BY(right_) = State::kRunning;
@@ -144,8 +146,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   bool hasNews_ PEERLANE_GUARDED_BY(right_) = false;
   std::atomic<bool> isWaiting_{false};  // a hint: works wait for room
   std::atomic<uint32_t> pairs_{1};      // a hint: lanes_
-  // As works_ has it from the next post on. Release by mailWords(), acquire by serve().
-  std::atomic<bool> mailsWords_{false};
+  // Words that are served from now on go as mails. Release by mailWords(), acquire by serve().
+  std::atomic<bool> mailsWords_{!ordersWrites_};
   std::atomic<bool> hasAsked_{false};  // for more of them
   mutable Mutex failureLock_;          // taken after right_
   Status failure_ PEERLANE_GUARDED_BY(failureLock_);

@@ -75,8 +75,13 @@ Result<RemoteMemory> VerbsLink::attach(Grant grant) {
   ByteReader reader(grant.own.blob);
   const uint64_t key = reader.u32();
   const uint64_t address = reader.u32();
-  const bool mailsWords = reader.ok() && reader.remaining() != 0 && reader.u8() == kMailsWords;
+  const uint8_t flags = reader.ok() && reader.remaining() != 0 ? reader.u8() : 0;
   PEERLANE_RETURN_IF_ERROR(reader.finish("a grant over verbs", Trailing::kAllow));
+  const bool mailsWords = (flags & kMailsWords) != 0;
+  if ((flags & ~kMailsWords) != 0)
+    return Status(Code::kNotSupported,
+                  "a grant over verbs asks for what this version does not do (" +
+                      std::to_string(flags) + ")");
   if (mailsWords) agent_->mailWords();
   return RemoteMemory{.grant = std::move(grant.region),
                       .engine = kEngine,
@@ -94,9 +99,6 @@ void VerbsLink::detach(RemoteMemory& memory) {
 // sooner than those answers.
 void VerbsLink::close(Code code) {
   if (rounds_) rounds_->stop();
-  // Words of the link that goes on may tell of bytes that came over this one.
-  if (const Status flushed = nic_->keys().writes().flush(); !flushed.isOk())
-    PEERLANE_LOG_WARN("{}", flushed.message());
   // News that came counts, though nobody will read it: receives that it took up are others' again.
   (void)nic_->queues().poll();
   constexpr std::chrono::milliseconds kAnswers{2};
@@ -105,6 +107,9 @@ void VerbsLink::close(Code code) {
          std::chrono::steady_clock::now() < until)
     if (!nic_->queues().poll()) std::this_thread::yield();
   agent_->close(code);
+  // Words of the link that goes on may tell of bytes that came over this one.
+  if (const Status flushed = nic_->keys().writes().flush(); !flushed.isOk())
+    PEERLANE_LOG_WARN("{}", flushed.message());
 }
 
 bool VerbsLink::poll() {

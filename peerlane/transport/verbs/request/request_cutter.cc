@@ -25,12 +25,7 @@ uint64_t addressOf(const RemoteMemory& memory, uint64_t offset) {
 
 RequestCutter::RequestCutter(MemoryKeys& keys, BounceSlots& bounces, const ControlBlock& control,
                              const VerbsAgreement& agreed, const QueuePair::Limits& limits)
-    : keys_(keys),
-      bounces_(bounces),
-      control_(control),
-      agreed_(agreed),
-      limits_(limits),
-      mailsWords_(!agreed.ordersWrites) {
+    : keys_(keys), bounces_(bounces), control_(control), agreed_(agreed), limits_(limits) {
   startAgain();
 }
 
@@ -155,9 +150,10 @@ const MemoryKeys::Key* RequestCutter::keyOf(const std::byte* at, uint64_t bytes)
 
 RequestCutter::Cut RequestCutter::cutWord(AgentWork& work, RequestChain& chain,
                                           RequestLedger& ledger) {
-  const bool isQuiet = !mailsWords_ && peerPolls();
+  const bool isMail = WorkState(work).goesAsMail();
+  const bool isQuiet = !isMail && peerPolls();
   if (!ledger.hasRoom(chain, 1) || (!isQuiet && !credits_.maySend())) return Cut::kStalled;
-  if (mailsWords_) {
+  if (isMail) {
     addMail(work, chain, ledger);
     return Cut::kWhole;
   }
@@ -177,7 +173,7 @@ RequestCutter::Cut RequestCutter::cutWord(AgentWork& work, RequestChain& chain,
 // The news follows the addition, which cannot carry any.
 RequestCutter::Cut RequestCutter::cutAddition(AgentWork& work, RequestChain& chain,
                                               RequestLedger& ledger) {
-  const bool isByDevice = agreed_.adds && !mailsWords_;
+  const bool isByDevice = !WorkState(work).goesAsMail();
   const bool isQuiet = isByDevice && peerPolls();
   if (!ledger.hasRoom(chain, 2) || (!isQuiet && !credits_.maySend())) return Cut::kStalled;
   if (!isByDevice) {

@@ -66,8 +66,6 @@ class RequestCutter {
   uint64_t taken() const { return credits_.taken(); }
   // The pairs were made anew and the control block cleared: no news is under way.
   void startAgain();
-  // All words from now on go as mails: the peer has something to do before they are seen.
-  void mailWords() { mailsWords_ = true; }
 
  private:
   static constexpr uint64_t kMostBytes = 1 << 20;  // of one request
@@ -89,7 +87,6 @@ class RequestCutter {
   const ControlBlock& control_;
   const VerbsAgreement agreed_;
   const QueuePair::Limits limits_;
-  bool mailsWords_;
   NewsCredits credits_;
   std::optional<MemoryKeys::Key> key_;  // the last one
   uint64_t keysEnded_ = 0;              // when it was found

@@ -45,6 +45,9 @@ class WorkState {
   // A word in a mail: it has ended when the peer says that it has applied it. Its `offset` is the
   // number of the news.
   bool isMailed() const { return (bits_ & kMailed) != 0; }
+  // A word that goes as a mail. Decided when it is served, because it says what may follow at once.
+  bool goesAsMail() const { return (bits_ & kAsMail) != 0; }
+  void setGoesAsMail() { bits_ |= kAsMail; }
   void setMailed() { bits_ |= kMailed; }
   // As when it came: none of its requests counts.
   void startAgain() { bits_ = 0; }
@@ -55,6 +58,7 @@ class WorkState {
   static constexpr uint64_t kFenced = uint64_t{1} << 33;
   static constexpr uint64_t kStriped = uint64_t{1} << 34;
   static constexpr uint64_t kMailed = uint64_t{1} << 35;
+  static constexpr uint64_t kAsMail = uint64_t{1} << 36;
   static constexpr uint64_t kProving = uint64_t{1} << 36;
   uint64_t& bits_;
 };

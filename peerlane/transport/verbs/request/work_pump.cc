@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "peerlane/transport/verbs/request/replay.h"
 #include "peerlane/transport/verbs/request/work_checks.h"
@@ -29,10 +30,11 @@ WorkPump::WorkPump(MemoryKeys& keys, BounceSlots& bounces, RegionDirectory& regi
             receives, agreed_.ordersWrites, keys.writes()),
       lanes_(std::move(first)) {}
 
-void WorkPump::prepare(AgentWork& work, const AgentWork* before, bool isShared) {
+void WorkPump::prepare(AgentWork& work, const AgentWork* before, Way way) {
   WorkState state(work);
   if (before != nullptr && readsBack(before->entry->verb)) state.setFenced();
-  if (isShared) state.setStriped();
+  if (way.isShared) state.setStriped();
+  if (way.goesAsMail) state.setGoesAsMail();
 }
 
 bool WorkPump::stop(AgentWork& work) {
@@ -233,6 +235,7 @@ void WorkPump::replay(std::optional<uint64_t> taken, bool noneExecuted) {
   for (const auto& lane : lanes_.all())
     while (const Request* const each = lane->ledger.takeOldest())
       giveSlotBack(*each, isDone(each->work));
+  std::map<const Mailbox*, const AgentWork*> again;  // the last of each
   for (const Replay::Judged& each : judged) {
     AgentWork& work = *each.work;
     if (each.fate == Replay::Fate::kLost) work.code.store(Code::kPeerLost);
@@ -242,9 +245,11 @@ void WorkPump::replay(std::optional<uint64_t> taken, bool noneExecuted) {
     }
     work.piece = 0;
     work.offset = 0;
-    WorkState(work).startAgain();
-    const AgentWork* const before = work.mailbox->previous(work);
-    prepare(work, before, /*isShared=*/false);
+    WorkState state(work);
+    const bool goesAsMail = state.goesAsMail();
+    state.startAgain();
+    prepare(work, again[work.mailbox], {.goesAsMail = goesAsMail});
+    again[work.mailbox] = &work;
     accept(work);
   }
 }

@@ -35,12 +35,14 @@ class WorkPump {
   PairLanes& lanes() { return lanes_; }
   bool isIdle() const { return lanes_.isIdle(); }  // nothing is under way
   PeerNews& news() { return news_; }
-  // As RequestCutter.
-  void mailWords() { cutter_.mailWords(); }
 
+  // How a work goes: among all pairs; as a mail (a word).
+  struct Way {
+    bool isShared = false;
+    bool goesAsMail = false;
+  };
   // Before a work is accepted. `before`: the unfinished one before it in its mailbox; else null.
-  // `isShared`: among all pairs.
-  static void prepare(AgentWork& work, const AgentWork* before, bool isShared);
+  static void prepare(AgentWork& work, const AgentWork* before, Way way);
   void accept(AgentWork& work) { waiting_.add(work); }
   // No further request is made for it. False: none was to be made.
   bool stop(AgentWork& work);
