@@ -53,7 +53,7 @@ Result<RegistrationCache::Held> RegistrationCache::hold(std::byte* address, uint
 Status RegistrationCache::watchFrees(const RegionRecord& record) {
   if (record.memory.device.kind != DeviceKind::kHost || record.access == Access::kLocal)
     return Status::ok();
-  const Status watched = record.frees.watch(record);
+  Status watched = record.frees.watch(record);
   if (watched.isOk()) return watched;
   return Status(watched.code() == Code::kUnavailable ? watched.code() : Code::kInvalidArgument,
                 "host memory that peers reach has to be registered (Context::registerRegion), "

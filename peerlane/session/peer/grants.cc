@@ -57,7 +57,7 @@ Status Grants::grant(const control::ImportRequest& message, const RegionRecord& 
   Status refused;
   while (Link* const link = links_.granting(record.memory.kind, links)) {
     const std::string& name = link->traits().transport;
-    const Status sent = send(message.request, record, *link);
+    Status sent = send(message.request, record, *link);
     if (sent.code() != Code::kNotSupported || record.memory.device.kind == DeviceKind::kHost)
       return sent;
     if (refused.isOk()) refused = sent.withContext("link " + name);

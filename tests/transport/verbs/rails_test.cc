@@ -277,7 +277,7 @@ TEST_F(Rails, ThePortsThatAreNamedAreRails) {
   const Environment devices({{"DEVICES", "sw2"}, {"LIMITS", "ports=2"}});
   const verbs::Library* const library =
       MUST(verbs::library(Config::fromEnvironment().value().ibvLibrary));
-  const auto portsFor = [&](InterfaceFilter filter) {
+  const auto portsFor = [&](const InterfaceFilter& filter) {
     std::vector<int> ports;
     for (const auto& device : MUST(verbs::VerbsDevice::openAll(*library, filter)))
       ports.push_back(device->port());
