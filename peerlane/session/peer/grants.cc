@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/peer/grants.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -25,12 +27,6 @@ RegionGrant grantFor(const RegionRecord& record) {
   region.device = record.memory.device;
   region.owner = record.memory.owner;
   return region;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 }  // namespace
@@ -68,7 +64,7 @@ Status Grants::grant(const control::ImportRequest& message, const RegionRecord& 
                   record.memory.kind.name() +
                       (record.memory.whyNot.empty() ? "" : " (" + record.memory.whyNot + ")") +
                       ", which this side grants over no link that the peer can use for it (" +
-                      joined(message.links) + ")");
+                      fmt::format("{}", fmt::join(message.links, ", ")) + ")");
   return refused;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/peer/link_negotiation.h"
 
+#include <fmt/ranges.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,19 +11,6 @@
 #include "peerlane/core/log.h"
 
 namespace peerlane {
-namespace {
-
-std::string joined(const std::vector<std::string>& words, const char* between) {
-  std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += between;
-    text += word;
-  }
-  return text;
-}
-
-}  // namespace
-
 Status LinkNegotiation::begin() {
   if (!env_.initiator && process_.facts().unixSocket) return Status::ok();
   return sendOffers(/*all=*/true);
@@ -242,9 +231,10 @@ Status LinkNegotiation::noLink(const Offered& offered) const {
   if (forbidden.empty()) return Status(Code::kNotSupported, why);
   // The sentence is read on both sides, so neither is "this".
   why += "; PEERLANE_LINKS (Config::links) of process " + std::to_string(getpid()) + " is " +
-         joined(config.links, ",") + ": allow ";
-  why += offeredOnly.empty() ? joined(forbidden, " or ") + " on both sides"
-                             : joined(offeredOnly, " or ") + ", which the other side offers";
+         fmt::format("{}", fmt::join(config.links, ",")) + ": allow ";
+  why += offeredOnly.empty()
+             ? fmt::format("{}", fmt::join(forbidden, " or ")) + " on both sides"
+             : fmt::format("{}", fmt::join(offeredOnly, " or ")) + ", which the other side offers";
   why += ", or leave it unset";
   return Status(Code::kNotSupported, why);
 }

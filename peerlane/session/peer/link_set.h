@@ -73,10 +73,10 @@ class LinkSet {
   // The peer may write memory of this side without an agent of this side.
   bool peerWritesAlone() const;
 
-  // The best link that reaches both: of several that only their devices tell apart (LinkRails) the
-  // one whose device is nearest to this side's memory, the first of those that are as near: a
-  // region of the peer and memory of this side. `kind`: empty
-  // where the reference does not say it, then whatever is at the device counts. Allocates nothing.
+  // The best link that reaches both, a region of the peer and memory of this side. Of links that
+  // only their devices tell apart (LinkRails) it is the one whose device is nearest to this side's
+  // memory, and of those that are as near the first. `kind`: empty where the reference does not say
+  // it, then whatever is at the device counts. Allocates nothing.
   LinkRoute route(const RegionReference& region, const LocalMemory& local) const;
   // The same for one that is imported: over the link that attached it, or not at all.
   LinkRoute routeOver(const RemoteMemory& memory, const LocalMemory& local) const;

@@ -111,7 +111,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   static constexpr uint32_t kMostRemakes = 3;
   static constexpr uint32_t kMostRetries = 1;
 
-  // How the last entry of a mailbox goes (Mailbox::agentPart): by one pair, or by all.
+  // How the last entry of a mailbox goes (Mailbox::agentPart): by one pair, by all, or as a mail.
   static constexpr uint32_t kAlone = 0, kShared = 1, kAsMail = 2;
 
   bool mayBeShared(const MailboxEntry& entry);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/verbs_rails.h"
 
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -19,13 +20,6 @@ constexpr uint32_t kMostByGpus = 4;
 
 std::string nameOf(const VerbsDevice& device) {
   return device.name() + ":" + std::to_string(device.port());
-}
-
-template <typename Names>
-std::string joined(const Names& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 // The memory of the processor that runs this.
@@ -68,7 +62,8 @@ Result<std::unique_ptr<VerbsDevice>> VerbsRails::open(uint32_t number, const Con
   if (names_.empty()) PEERLANE_RETURN_IF_ERROR(choose(config));
   if (number >= names_.size())
     return Status(Code::kNotSupported,
-                  "the GPUs of this context have no other nearest device than " + joined(names_));
+                  fmt::format("the GPUs of this context have no other nearest device than {}",
+                              fmt::join(names_, ", ")));
   if (opened_[number]) return std::move(opened_[number]);
   PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
   PEERLANE_ASSIGN(
@@ -85,7 +80,8 @@ Status VerbsRails::choose(const Config& config) {
     for (const auto& device : devices) names.push_back(nameOf(*device));
     return Status(Code::kInvalidArgument, "PEERLANE_IB_NICS is " + std::to_string(config.ibNics) +
                                               "; the devices that can be used are " +
-                                              std::to_string(names.size()) + ": " + joined(names));
+                                              std::to_string(names.size()) + ": " +
+                                              fmt::format("{}", fmt::join(names, ", ")));
   }
   const std::vector<size_t> chosen = chosenOf(devices, config.ibNics);
   if (chosen.size() > 1) measure(devices, chosen);
@@ -93,7 +89,7 @@ Status VerbsRails::choose(const Config& config) {
     names_.push_back(nameOf(*devices[index]));
     opened_.push_back(std::move(devices[index]));
   }
-  PEERLANE_LOG_INFO("of {} RDMA devices are taken: {}", devices.size(), joined(names_));
+  PEERLANE_LOG_INFO("of {} RDMA devices are taken: {}", devices.size(), fmt::join(names_, ", "));
   return Status::ok();
 }
 

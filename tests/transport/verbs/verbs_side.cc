@@ -124,21 +124,27 @@ VerbsSide::~VerbsSide() {
 
 VerbsSide::Memory VerbsSide::memory(size_t bytes, bool isHeld, Access access) {
   constexpr auto kAlignment = std::align_val_t{4096};
-  Memory memory;
-  memory.owner =
+  const auto owner =
       std::shared_ptr<std::byte>(static_cast<std::byte*>(::operator new(bytes, kAlignment)),
                                  [](std::byte* data) { ::operator delete(data, kAlignment); });
-  memories_.push_back(memory.owner);
-  memory.bytes = {memory.owner.get(), bytes};
-  std::memset(memory.bytes.data(), 0, bytes);
-  memory.grant = regions_->add(memory.bytes, access);
+  memories_.push_back(owner);
+  std::memset(owner.get(), 0, bytes);
+  Memory memory = region({owner.get(), bytes}, access, isHeld);
+  memory.owner = owner;
+  return memory;
+}
+
+VerbsSide::Memory VerbsSide::region(std::span<std::byte> bytes, Access access, bool isHeld) {
+  Memory memory;
+  memory.bytes = bytes;
+  memory.grant = regions_->add(bytes, access);
   memory.record = std::make_shared<RegionRecord>();
   memory.record->allocation = memory.grant.allocation;
   memory.record->generation = memory.grant.generation;
-  memory.record->base = memory.bytes.data();
-  memory.record->bytes = bytes;
+  memory.record->base = bytes.data();
+  memory.record->bytes = bytes.size();
   memory.record->access = access;
-  memory.record->acquired = acquireHost(memory.bytes);
+  memory.record->acquired = acquireHost(bytes);
   if (isHeld) regions_->hold(memory.record);
   return memory;
 }

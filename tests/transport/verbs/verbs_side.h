@@ -40,6 +40,8 @@ class VerbsSide {
     std::shared_ptr<std::byte> owner;  // the side is one, too
   };
   Memory memory(size_t bytes, bool isHeld = true, Access access = Access::kRemoteReadWrite);
+  // Of memory that is the caller's.
+  Memory region(std::span<std::byte> bytes, Access access, bool isHeld = true);
 
   // What the loop and the set of descriptors do in a turn.
   void turn();

@@ -17,9 +17,6 @@ namespace peerlane {
 class WorkState {
  public:
   explicit WorkState(AgentWork& work) : bits_(work.scratch[1]) {}
-  static const WorkState of(const AgentWork& work) {
-    return WorkState(const_cast<AgentWork&>(work));
-  }
 
   // Requests that are under way for it.
   uint32_t underWay() const { return static_cast<uint32_t>(bits_); }
