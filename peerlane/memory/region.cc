@@ -2,6 +2,7 @@
 #include "peerlane/memory/region.h"
 
 #include "peerlane/memory/region_table.h"
+#include "peerlane/os/mappings/free_watch.h"
 
 namespace peerlane {
 
@@ -18,6 +19,7 @@ Device Region::device() const {
   return record_ ? record_->memory.device : Device{};
 }
 Status Region::status() const {
+  FreeWatch::settle();
   return !record_ || record_->gate.open() ? Status::ok() : record_->whyClosed();
 }
 bool Region::isShared() const {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "peerlane/os/mappings/free_watch.h"
@@ -34,8 +35,13 @@ class VerbsFrees : public testing::Test {
     there_ = MUST(pair_.b->allocate(kBytes));
     thereFromA_ = MUST(pair_.toB.importRegion(there_.share()));
   }
+  // The place is nobody's again: where pages were given back (madvise), nothing is watched for a
+  // time.
   void TearDown() override {
-    if (outer_ != nullptr) ::munmap(outer_, kBytes + 8192);
+    if (outer_ == nullptr) return;
+    EXPECT_NE(::mmap(outer_, kBytes + 8192, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0),
+              MAP_FAILED);
   }
   // Other memory, at the same place.
   void mapAnew() {
@@ -90,6 +96,12 @@ TEST_F(VerbsFrees, OtherMemoryAtTheSamePlaceIsRegisteredAnew) {
   EXPECT_EQ(firstWrong({there_.data(), kBytes / 2}, 120), kBytes / 2);
 }
 
+// Keeps the watch's thread between what it reads and the others that it tells: it is told first,
+// being the last to come.
+struct SlowEars final : FreeWatch::Listener {
+  void freed() noexcept override { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+};
+
 TEST_F(VerbsFrees, APeerIsToldThatWhatItWasLentWasFreed) {
   const Region lent = MUST(pair_.a->regionOf(at_, kBytes, Access::kRemoteReadWrite));
   EXPECT_EQ(lent.data(), at_);
@@ -103,6 +115,8 @@ TEST_F(VerbsFrees, APeerIsToldThatWhatItWasLentWasFreed) {
   };
   EXPECT_OK(send(1));
   EXPECT_EQ(firstWrong(memory(), 1), kBytes);
+  SlowEars slow;
+  const auto watched = MUST(FreeWatch::watch(at_, kBytes, slow));
   ASSERT_EQ(::munmap(at_, kBytes), 0);
   mapAnew();
   EXPECT_EQ(lent.status().code(), Code::kRevoked) << "before munmap() had returned";

@@ -29,15 +29,17 @@ struct DeviceBehaviour {
   bool raisesRequestError;
   // On-demand regions: bytes of a packet land at the begin of its page.
   bool dropsPageOffset;
+  // On-demand regions: what a request names is taken for an address of the process.
+  bool ignoresNames;
 
   static const DeviceBehaviour& get();
 };
 
 inline constexpr DeviceBehaviour kBehaviours[] = {
     {"hardware", IBV_WC_LOC_PROT_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR, 0, true, true,
-     true, true, false},
+     true, true, false, false},
     {"rxe", IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_OP_ERR, IBV_WC_LOC_QP_OP_ERR, EINVAL, false, false,
-     false, false, true},
+     false, false, true, true},
 };
 
 }  // namespace peerlane

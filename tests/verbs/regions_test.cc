@@ -82,6 +82,28 @@ TEST_F(RegionTest, OnDemandTakesWholePagesEverywhere) {
   EXPECT_EQ(verbs.dereg_mr(made), 0);
 }
 
+// A page of the region further on, because rxe looks outside of the region for others.
+TEST_F(RegionTest, OnDemandAtAnAddressOfItsOwn) {
+  constexpr size_t kPages = 4, kPage = 4096;
+  ASSERT_GE(kBytes, kPages * kPage);
+  for (size_t i = 0; i < kPages; ++i) memset(near->at(i * kPage), 'a' + static_cast<int>(i), kPage);
+  const auto name = reinterpret_cast<uintptr_t>(near->at()) + kPage;
+  ibv_mr* made = verbs.reg_mr_iova2(domain, near->at(), kPages * kPage, name,
+                                    kAllRights | IBV_ACCESS_ON_DEMAND);
+  ASSERT_NE(made, nullptr) << strerror(errno);
+  PathWishes path;
+  path.mtu = IBV_MTU_4096;
+  ibv_qp* c = makePair();
+  ibv_qp* d = makePair();
+  connect(c, d, path);
+  ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, kPage);
+  wish.sg_list->addr = name;
+  wish.sg_list->lkey = made->lkey;
+  EXPECT_EQ(run(c, wish).status, IBV_WC_SUCCESS) << "whether it is right or not";
+  EXPECT_EQ(*far->at(), device.ignoresNames ? 'b' : 'a');
+  EXPECT_EQ(verbs.dereg_mr(made), 0);
+}
+
 TEST_F(RegionTest, TheSameMemoryManyTimes) {
   ibv_mr* one = verbs.reg_mr(domain, near->at(), kBytes, kAllRights);
   ibv_mr* two = verbs.reg_mr(domain, near->at(), kBytes, kAllRights);

@@ -43,6 +43,13 @@ bool forPieces(std::span<const ibv_sge> pieces, uint64_t offset, size_t bytes, U
   return done == bytes;
 }
 
+// rxe loses the place in a page of memory on demand.
+uint8_t* placeOf(const Region& region, uint64_t at) {
+  uint8_t* const place = region.at(at);
+  if (!region.isByProcess) return place;
+  return std::max(place - reinterpret_cast<uintptr_t>(place) % kPage, region.bytes);
+}
+
 }  // namespace
 
 Regions::~Regions() {
@@ -75,6 +82,7 @@ int Regions::add(Domain& domain, void* bytes, size_t length, uint64_t address, u
   region->length = length;
   region->address = address;
   region->access = access;
+  region->isByProcess = !isPinned && owner_.settings.onDemand == OnDemand::kRxe;
   return enter(region, made);
 }
 
@@ -153,21 +161,21 @@ Region* Regions::find(const Domain& domain, uint32_t key, uint64_t at, uint64_t 
   Region* region = found->second;
   const bool isGood =
       region->domain == &domain && region->holds(at, bytes) && (region->access & rights) == rights;
-  if (!isGood || (region->isOnDemand() && bytes > 0 && !isMapped(region->at(at), bytes)))
-    return nullptr;
-  return region;
+  if (!isGood) return nullptr;
+  if (!region->isOnDemand() || bytes == 0) return region;
+  const uint8_t* const from = region->at(at);
+  const bool isWithin = from >= region->bytes && from + bytes <= region->bytes + region->length;
+  return isWithin && isMapped(from, bytes) ? region : nullptr;
 }
 
 void Regions::place(const Region& region, uint64_t at, const void* from, size_t bytes) const {
   if (owner_.settings.dropsUnmapped && !isMapped(region.at(at), bytes)) return;
-  if (region.isOnDemand() && owner_.settings.onDemand == OnDemand::kRxe)
-    at -= reinterpret_cast<uintptr_t>(region.at(at)) % kPage;
   if (region.isLate) {
     const auto* const begin = static_cast<const uint8_t*>(from);
     late_.push_back({region.at(at), {begin, begin + bytes}});
     return;
   }
-  placeBytes(region.at(std::max(at, region.address)), from, bytes);
+  placeBytes(placeOf(region, at), from, bytes);
 }
 
 void Regions::placeLate() const {
@@ -181,10 +189,8 @@ void Regions::fetch(const Region& region, uint64_t at, void* to, size_t bytes) c
     memset(to, 0, bytes);
     return;
   }
-  if (region.isOnDemand() && owner_.settings.onDemand == OnDemand::kRxe)
-    at -= reinterpret_cast<uintptr_t>(region.at(at)) % kPage;
   seeWords(region.at(at), bytes);
-  copyBytes(to, region.at(std::max(at, region.address)), bytes);
+  copyBytes(to, placeOf(region, at), bytes);
 }
 
 bool Regions::areGood(const Domain& domain, std::span<const ibv_sge> pieces, bool isWritten) const {

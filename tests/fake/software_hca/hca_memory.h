@@ -30,14 +30,17 @@ class Region : public ibv_mr {
   uint64_t address = 0;      // as peers and requests name its begin
   uint8_t* bytes = nullptr;  // where it lies in this process
   unsigned access = 0;
-  bool isMapping = false;  // of a dma-buf: ours, to be unmapped
+  bool isByProcess = false;  // whatever requests name is taken for an address of this process
+  bool isMapping = false;    // of a dma-buf: ours, to be unmapped
   size_t mappedBytes = 0;
   uint8_t* mapped = nullptr;
 
   bool holds(uint64_t at, uint64_t size) const {
     return at >= address && size <= length && at - address <= length - size;
   }
-  uint8_t* at(uint64_t place) const { return bytes + (place - address); }
+  uint8_t* at(uint64_t place) const {
+    return isByProcess ? reinterpret_cast<uint8_t*>(place) : bytes + (place - address);
+  }
   bool isRelaxed() const { return (access & IBV_ACCESS_RELAXED_ORDERING) != 0; }
   bool isOnDemand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
   bool isLate = false;  // what is written is seen after a flush only

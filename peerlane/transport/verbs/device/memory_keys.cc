@@ -10,8 +10,6 @@
 namespace peerlane {
 namespace {
 
-constexpr uint64_t kGigabyte = uint64_t{1} << 30;
-
 // The program may free it without a word (Context::regionOf).
 bool isFleeting(const RegionRecord& region) {
   return region.memory.device.kind == DeviceKind::kHost &&
@@ -76,24 +74,20 @@ Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
                                            "; pages: " + std::string(pages.status().message()));
 }
 
-Result<RegistrationPaths::Made> MemoryKeys::addTo(const RegionRecord& region, uint64_t address,
-                                                  Use use) {
-  if (use == Use::kFleeting || use == Use::kFleetingForPeers)
-    return paths_.addFleeting(region, address);
-  return use == Use::kPeers ? paths_.addPages(region, address) : paths_.add(region, address);
+Result<RegistrationPaths::Made> MemoryKeys::addTo(const RegionRecord& region, Use use) {
+  if (use == Use::kFleeting || use == Use::kFleetingForPeers) return paths_.addFleeting(region);
+  return use == Use::kPeers ? paths_.addPages(region) : paths_.add(region);
 }
 
 Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region, Use use) {
   const auto make = [&]() -> Result<RegionExports::Made> {
-    // The same place in a large page, so that the device may use such pages.
-    const uint64_t address = reinterpret_cast<uintptr_t>(region.base) % kGigabyte;
-    PEERLANE_ASSIGN(RegistrationPaths::Made registered, addTo(region, address, use));
+    PEERLANE_ASSIGN(RegistrationPaths::Made registered, addTo(region, use));
     PEERLANE_LOG_DEBUG("region {} ({} bytes) is registered with {} by {}{}{}", region.allocation,
                        region.bytes, domain_->device().name(), registered.path,
                        registered.refused.empty() ? "" : "; refused: ", registered.refused);
     const Key key{.base = region.base,
                   .bytes = region.bytes,
-                  .address = address,
+                  .address = registered.address,
                   .local = registered.memory.local(),
                   .remote = registered.memory.remote(),
                   .isHost = region.memory.device.kind == DeviceKind::kHost,

@@ -109,7 +109,7 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   using Keys = std::multimap<const std::byte*, Known>;
 
   Result<Registered> registered(const RegionRecord& region, Use use);
-  Result<RegistrationPaths::Made> addTo(const RegionRecord& region, uint64_t address, Use use);
+  Result<RegistrationPaths::Made> addTo(const RegionRecord& region, Use use);
   Result<Registered> findFleeting(const RegionRecord& region);
   Status makeRoom(uint64_t bytes) PEERLANE_REQUIRES(roomMutex_);
   bool evict(const Region& region) PEERLANE_REQUIRES(roomMutex_);

@@ -124,16 +124,14 @@ std::vector<std::string> RegistrationPaths::texts() const {
   return all;
 }
 
-Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& region,
-                                                       uint64_t address) const {
+Result<RegistrationPaths::Made> RegistrationPaths::add(const RegionRecord& region) const {
   const bool isHost = region.memory.kind.place == MemoryPlace::kHost;
   if (!isHost) PEERLANE_RETURN_IF_ERROR(writes_.allowed(region.memory.device));
-  return addByFirst(isHost ? forHostWays_ : forDevicesWays_, region, address, /*isFleeting=*/false);
+  return addByFirst(isHost ? forHostWays_ : forDevicesWays_, region, /*isFleeting=*/false);
 }
 
 Result<RegistrationPaths::Made> RegistrationPaths::addByFirst(const std::vector<Way>& ways,
                                                               const RegionRecord& region,
-                                                              uint64_t address,
                                                               bool isFleeting) const {
   const bool isHost = region.memory.kind.place == MemoryPlace::kHost;
   std::string refused;
@@ -150,7 +148,7 @@ Result<RegistrationPaths::Made> RegistrationPaths::addByFirst(const std::vector<
       note(way.path, usable);
       continue;
     }
-    Result<DeviceMemory> memory = addBy(way.path, region, address);
+    Result<DeviceMemory> memory = addBy(way.path, region);
     if (memory) return made(way.path, region, std::move(*memory), std::move(refused));
     const Code code = memory.status().code();
     // What else is wrong with memory of the host would be found out by the first request, on
@@ -164,20 +162,21 @@ Result<RegistrationPaths::Made> RegistrationPaths::addByFirst(const std::vector<
                     ": " + refused);
 }
 
-Result<RegistrationPaths::Made> RegistrationPaths::addFleeting(const RegionRecord& region,
-                                                               uint64_t address) const {
-  return addByFirst(forFleetingWays_, region, address, /*isFleeting=*/true);
+Result<RegistrationPaths::Made> RegistrationPaths::addFleeting(const RegionRecord& region) const {
+  return addByFirst(forFleetingWays_, region, /*isFleeting=*/true);
 }
 
-Result<RegistrationPaths::Made> RegistrationPaths::addPages(const RegionRecord& region,
-                                                            uint64_t address) const {
-  PEERLANE_ASSIGN(DeviceMemory memory, addBy(Path::kPages, region, address));
+Result<RegistrationPaths::Made> RegistrationPaths::addPages(const RegionRecord& region) const {
+  PEERLANE_ASSIGN(DeviceMemory memory, addBy(Path::kPages, region));
   return made(Path::kPages, region, std::move(memory), {});
 }
 
 RegistrationPaths::Made RegistrationPaths::made(Path path, const RegionRecord& region,
                                                 DeviceMemory memory, std::string refused) const {
-  Made made{.memory = std::move(memory), .path = nameOf(path), .refused = std::move(refused)};
+  Made made{.memory = std::move(memory),
+            .address = addressOf(path, region),
+            .path = nameOf(path),
+            .refused = std::move(refused)};
   if (path != Path::kOnDemand) return made;
   const std::string what = "region " + std::to_string(region.allocation) +
                            " is registered on demand (" + made.refused +
@@ -194,9 +193,18 @@ RegistrationPaths::Made RegistrationPaths::made(Path path, const RegionRecord& r
   return made;
 }
 
+// The same place in a large page as in this process, so that the device may use such pages, and
+// nothing else of the address, which peers need not know. But rxe takes addresses of memory on
+// demand for those of the process, whatever it was told.
+uint64_t RegistrationPaths::addressOf(Path path, const RegionRecord& region) const {
+  constexpr uint64_t kLargestPage = uint64_t{1} << 30;
+  const auto address = reinterpret_cast<uintptr_t>(region.base);
+  return path == Path::kOnDemand && onDemand_.isByPages ? address : address % kLargestPage;
+}
+
 // The provider may take it back at any time: then the registration ends (MemoryKeys).
-Result<DeviceMemory> RegistrationPaths::addBy(Path path, const RegionRecord& region,
-                                              uint64_t address) const {
+Result<DeviceMemory> RegistrationPaths::addBy(Path path, const RegionRecord& region) const {
+  const uint64_t address = addressOf(path, region);
   const std::string name = domain_->device().name();
   const ExportForm form = path == Path::kDmaBuf       ? ExportForm::kDmaBuf
                           : path == Path::kPeerMemory ? ExportForm::kPeerAddress

@@ -29,24 +29,25 @@ class RegistrationPaths {
   // One registration, and the way that was taken.
   struct Made {
     DeviceMemory memory;
-    std::string path;     // "pages", "on demand", "dma-buf", "peer memory"
-    std::string refused;  // "; "-separated, of ways that would be better; empty: none
+    uint64_t address = 0;  // of the first byte, for the device
+    std::string path;      // "pages", "on demand", "dma-buf", "peer memory"
+    std::string refused;   // "; "-separated, of ways that would be better; empty: none
     // Requests begin at multiples of it and have whole ones; a power of two. At most one packet.
     uint64_t unit = 1;
     // Peers may get its key. Errors: kNotSupported (their requests would go wrong; addPages()).
     Status forPeers{};
   };
-  // All of the region, with the rights that it grants. `address`: of its first byte for the device.
-  // On demand only where pages cannot be locked, or are not wanted. Errors: kOutOfMemory naming the
-  // limit of locked memory, kNotSupported with the reason of each way, kRevoked.
-  Result<Made> add(const RegionRecord& region, uint64_t address) const;
+  // All of the region, with the rights that it grants. On demand only where pages cannot be locked,
+  // or are not wanted. Errors: kOutOfMemory naming the limit of locked memory, kNotSupported with
+  // the reason of each way, kRevoked.
+  Result<Made> add(const RegionRecord& region) const;
   // The same of host memory that the program may free without a word (Context::regionOf): as pages
   // where its frees are watched (RegionFrees) from here on; else on demand, because then the kernel
   // tells the device. Errors: kNotSupported with the reason of each way, kOutOfMemory, kRevoked.
-  Result<Made> addFleeting(const RegionRecord& region, uint64_t address) const;
+  Result<Made> addFleeting(const RegionRecord& region) const;
   // As pages, whatever the setting: for peers, where add() made nothing that they may use. Errors:
   // kOutOfMemory naming the limit, kSystem, kRevoked.
-  Result<Made> addPages(const RegionRecord& region, uint64_t address) const;
+  Result<Made> addPages(const RegionRecord& region) const;
 
   // Device memory may be registered; the reason against it else.
   const Status& forDevices() const { return forDevices_; }
@@ -68,8 +69,9 @@ class RegistrationPaths {
   void probeFleeting(const Config& config);
   void probeDevices(IbRegister wanted);
   Result<Made> addByFirst(const std::vector<Way>& ways, const RegionRecord& region,
-                          uint64_t address, bool isFleeting) const;
-  Result<DeviceMemory> addBy(Path path, const RegionRecord& region, uint64_t address) const;
+                          bool isFleeting) const;
+  uint64_t addressOf(Path path, const RegionRecord& region) const;
+  Result<DeviceMemory> addBy(Path path, const RegionRecord& region) const;
   Made made(Path path, const RegionRecord& region, DeviceMemory memory, std::string refused) const;
 
   const std::shared_ptr<const ProtectionDomain> domain_;
