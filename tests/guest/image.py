@@ -6,18 +6,19 @@ are those of the machine itself, so programs of the build folder run in it as th
 suite of the kernel.
 """
 
-import fcntl
-import glob
 import hashlib
 import lzma
 import os
 import re
 import shutil
-import subprocess
-
-from problem import Problem, need_program
+import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(os.path.dirname(HERE), "debian"))
+
+from apt import Apt, own_suite, run  # noqa: E402
+from cache import cache_folder, cached  # noqa: E402
+from problem import Problem, need_program  # noqa: E402
 
 # Suites drop superseded kernels, so a series is pinned and not a version. Before 7.3 the removal of a device waits for
 # the last program that has it open, and the owner of memory hears nothing of an access that was refused.
@@ -31,30 +32,6 @@ MODULES = ["ib_uverbs", "rdma_ucm", "rdma_rxe", "dummy", "veth", "sch_netem", "n
            "vfio-pci", "vfio_iommu_type1"]
 
 
-def cache_folder():
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(os.environ.get("PEERLANE_CHECKS") or os.path.join(cache, "peerlane-checks"), "guest")
-
-
-def cached(folder, key, make):
-    """folder/key, which make(path) fills when it is not there. A builder that comes second waits for the first, and
-    what an interrupted one left is thrown away: a folder gets its name when it is whole."""
-    whole = os.path.join(folder, key)
-    if os.path.isdir(whole):
-        return whole
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.isdir(whole):
-            for left in glob.glob(os.path.join(glob.escape(folder), "*.part")):
-                shutil.rmtree(left)
-            part = whole + ".part"
-            os.mkdir(part)
-            make(part)
-            os.rename(part, whole)
-    return whole
-
-
 def choose_kernel(names, series, suite):
     """The newest version of the series among names of packages, without flavours that have no RDMA."""
     versions = [match.group(1) for match in (re.fullmatch(r"linux-image-(\d+\.\d+[\w.+~-]*-amd64)", name) for name in names)
@@ -66,63 +43,9 @@ def choose_kernel(names, series, suite):
     return max(fitting, key=lambda version: [int(number) for number in re.findall(r"\d+", version)])
 
 
-def without_hosts(text):
-    return re.sub(r"\b[a-z]+://[^\s/]+", "MIRROR", text)
-
-
-class Apt:
-    """apt with lists and a state of its own, in a folder: the machine's stays as it is. Not for installing."""
-
-    def __init__(self, folder, suites):
-        for path in ("lists/partial", "archives/partial"):
-            os.makedirs(os.path.join(folder, path))
-        mirror = os.environ.get("GUEST_MIRROR") or self.mirror_of_machine()
-        sources = os.path.join(folder, "sources.list")
-        with open(sources, "w", encoding="utf-8") as stream:
-            for suite in suites:
-                stream.write(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {suite} main\n")
-        status = os.path.join(folder, "status")
-        open(status, "w", encoding="utf-8").close()
-        self.options = [word for setting in
-                        (f"Dir::State={folder}", f"Dir::State::status={status}", f"Dir::Cache={folder}",
-                         f"Dir::Etc::sourcelist={sources}", "Dir::Etc::sourceparts=/nonexistent",
-                         "APT::Sandbox::User=root", "Acquire::Languages=none", "Acquire::Retries=3") for word in ("-o", setting)]
-
-    @staticmethod
-    def mirror_of_machine():
-        said = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages"],
-                              capture_output=True, text=True, check=False).stdout
-        for line in said.splitlines():
-            mirror, suite = line.split()
-            if suite == own_suite():
-                return mirror
-        raise Problem(f"the apt sources of this machine name no mirror of {own_suite()}; GUEST_MIRROR=URL names a Debian mirror")
-
-    def run(self, what, program, *arguments, folder=None):
-        done = subprocess.run([program, *self.options, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0 or re.search(r"^(W: Failed|E:|Err:)", done.stdout + done.stderr, re.MULTILINE):
-            said = [line for line in (done.stdout + done.stderr).splitlines() if re.match(r"[EW]:|Err:", line)]
-            raise Problem(f"{what}, and the first image of a guest needs that (a network and a Debian mirror): "
-                          + without_hosts(" ".join(said[-3:]) or f"{program} ended with {done.returncode}"))
-        return done.stdout
-
-
-def own_suite():
-    with open("/etc/os-release", encoding="utf-8") as stream:
-        found = re.search(r"^VERSION_CODENAME=(\S+)", stream.read(), re.MULTILINE)
-    return found.group(1) if found else "this system"
-
-
-def run(*command, **more):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
-    if done.returncode != 0:
-        raise Problem(f"{' '.join(command[:3])} ... ended with {done.returncode}: {without_hosts(done.stderr.strip())}")
-    return done.stdout
-
-
 def download(part):
     """Unpacks kernel, modules and a static shell below part/tree; returns the kernel's version."""
-    apt = Apt(os.path.join(part, "apt"), [SUITE, own_suite()])
+    apt = Apt(os.path.join(part, "apt"), [SUITE, own_suite()], "the first image of a guest")
     apt.run(f"apt cannot read {SUITE} and {own_suite()}", "apt-get", "-q", "update")
     names = apt.run("apt cannot list kernels", "apt-cache", "--names-only", "search", "^linux-image-[0-9]").splitlines()
     version = choose_kernel([name.split()[0] for name in names], SERIES, SUITE)
@@ -200,4 +123,4 @@ def image():
     for name in ("init", "image.py"):
         with open(os.path.join(HERE, name), "rb") as stream:
             recipe.update(stream.read())
-    return cached(cache_folder(), f"{SERIES.rstrip('.')}-{recipe.hexdigest()[:12]}", make_image)
+    return cached(cache_folder("guest"), f"{SERIES.rstrip('.')}-{recipe.hexdigest()[:12]}", make_image)

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KIT = os.path.join(ROOT, "tests", "guest")
-sys.path += [KIT, os.path.join(KIT, "inside")]
+sys.path += [KIT, os.path.join(KIT, "inside"), os.path.join(ROOT, "tests", "debian")]
+import cache
 import counters
 import image
 import rdma_tests
@@ -40,7 +41,7 @@ class Cache(unittest.TestCase):
             made, paths = [], []
 
             def build():
-                paths.append(image.cached(folder, "key", make))
+                paths.append(cache.cached(folder, "key", make))
 
             second = threading.Thread(target=build)
 
@@ -65,9 +66,9 @@ class Cache(unittest.TestCase):
                     raise KeyboardInterrupt
 
             with self.assertRaises(KeyboardInterrupt):
-                image.cached(folder, "key", breaks)
+                cache.cached(folder, "key", breaks)
             self.assertFalse(os.path.exists(os.path.join(folder, "key")))
-            path = image.cached(folder, "other", lambda part: None)
+            path = cache.cached(folder, "other", lambda part: None)
             self.assertEqual(os.listdir(path), [])
             self.assertEqual(sorted(os.listdir(folder)), ["lock", "other"])
 
