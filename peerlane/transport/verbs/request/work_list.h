@@ -29,7 +29,7 @@ class WorkState {
   bool isFenced() const { return (bits_ & kFenced) != 0; }
   void setFenced() { bits_ |= kFenced; }
   void clearFenced() { bits_ &= ~kFenced; }
-  // It is cut for all pairs of the link (striped_cut.h).
+  // It is cut for all pairs of the link (StripeCutter).
   bool isStriped() const { return (bits_ & kStriped) != 0; }
   void setStriped() { bits_ |= kStriped; }
   // Pairs that have requests of it and no proof yet, by place.
@@ -42,10 +42,10 @@ class WorkState {
   // A word in a mail: it has ended when the peer says that it has applied it. Its `offset` is the
   // number of the news.
   bool isMailed() const { return (bits_ & kMailed) != 0; }
+  void setMailed() { bits_ |= kMailed; }
   // A word that goes as a mail. Decided when it is served, because it says what may follow at once.
   bool goesAsMail() const { return (bits_ & kAsMail) != 0; }
   void setGoesAsMail() { bits_ |= kAsMail; }
-  void setMailed() { bits_ |= kMailed; }
   // As when it came: none of its requests counts.
   void startAgain() { bits_ = 0; }
 
@@ -56,7 +56,7 @@ class WorkState {
   static constexpr uint64_t kStriped = uint64_t{1} << 34;
   static constexpr uint64_t kMailed = uint64_t{1} << 35;
   static constexpr uint64_t kAsMail = uint64_t{1} << 36;
-  static constexpr uint64_t kProving = uint64_t{1} << 36;
+  static constexpr uint64_t kProving = uint64_t{1} << 37;
   uint64_t& bits_;
 };
 
