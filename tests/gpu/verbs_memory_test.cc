@@ -6,8 +6,10 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "tests/gpu/both_ways.h"
 
@@ -260,6 +262,34 @@ TEST(VerbsFlush, ComesBeforeAStreamSeesTheWord) {
       EXPECT_EQ(wrongWords(copy, kBytes, round), 0u) << "round " << round;
     }
     line.send("end");
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// No word tells of a put; the end of its link does.
+TEST(VerbsFlush, ComesWhenTheLinkHasEnded) {
+  PEERLANE_NEEDS_GPUS(1);
+  const Way way{Memory::kHeap, Memory::kVmm, "late", "flush"};
+  const auto active = [&](const Line& line) {
+    configure(way);
+    const Side side(0, line, kBytes, way.local);
+    fill(side.region.data(), kBytes, 5);
+    const Block all = side.block(0, kBytes);
+    must(must(put(side.peer, {&all, 1}), "put").wait(kPatience), "wait");
+    line.send("put");
+    EXPECT_EQ(line.receive(), "looked");
+  };
+  const auto passive = [&](const Line& line) {
+    configure(way);
+    const Side side(1, line, kBytes, way.remote);
+    ASSERT_EQ(line.receive(), "put");
+    EXPECT_NE(wrongWords(side.region.data(), kBytes, 5), 0u) << "it is not late";
+    line.send("looked");
+    const auto isThere = [&] { return wrongWords(side.region.data(), kBytes, 5) == 0; };
+    const auto limit = std::chrono::steady_clock::now() + kPatience;
+    while (!isThere() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    EXPECT_TRUE(isThere());
+    EXPECT_FALSE(side.peer.status().isOk());
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

@@ -18,7 +18,8 @@ constexpr size_t kBytes = (size_t{1} << 20) + 36;
 constexpr std::array<const char*, 3> kLinks{"verbs", "verbs.2", "verbs"};  // of GPU 0, GPU 1, host
 
 // The GPUs of this process take the places of two GPUs of the recording, of different nodes.
-void pretend(const Line& line) {
+// `refused`: the NIC takes no memory of this process's GPUs.
+void pretend(const Line& line, const char* refused = "") {
   std::string xml = kFourSwitchesXml;
   const auto move = [&](const std::string& from, const std::string& to) {
     xml.replace(xml.find("pci_busid=\"" + from), from.size() + 11, "pci_busid=\"" + to);
@@ -31,6 +32,7 @@ void pretend(const Line& line) {
   setenv("HWLOC_XMLFILE", file.c_str(), 1);
   setenv("SOFTWARE_HCA_DEVICES", "mlx5_0,mlx5_2", 1);
   setenv("SOFTWARE_HCA_DMABUF", "yes", 1);
+  setenv("SOFTWARE_HCA_DMABUF_REFUSED", refused, 1);
   setenv("PEERLANE_LINKS", "self,verbs", 1);
   setenv("PEERLANE_STRICT", "1", 1);
   line.meet();
@@ -101,6 +103,39 @@ TEST(VerbsRailsOfGpus, EachGpuHasItsOwn) {
       const uint64_t wrong = wrongWords(side.regions[(seed - 1) % 3].data(), kBytes, seed);
       line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
     }
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// From the host, whose NIC is the first: the owner grants memory that its own first NIC refuses by
+// the second, and nothing is staged.
+TEST(VerbsRailsOfGpus, WhatANicRefusesIsGrantedByTheOther) {
+  PEERLANE_NEEDS_GPUS(2);
+  if (!inSoftware()) GTEST_SKIP() << "the recording is of other GPUs";
+  constexpr uint32_t kSeed = 7;
+  const auto active = [](const Line& line) {
+    pretend(line);
+    const Two side(0, line);
+    fill(side.regions[2].data(), kBytes, kSeed);
+    const Block block{&side.regions[2], 0, &side.remotes[0], 0, kBytes};
+    PostOptions options;
+    options.notify.signal = 3;
+    const Transfer sent = must(put(side.peer, std::span(&block, 1), options), "put");
+    must(sent.wait(std::chrono::seconds(20)), "put wait");
+    EXPECT_EQ(line.receive(), "good");
+    EXPECT_EQ(side.peer.routeOf(side.remotes[0], side.regions[2]).link, "verbs.2");
+    const std::string metrics = side.context->metrics();
+    EXPECT_EQ(metrics.find("engine=\"staged\""), std::string::npos) << metrics;
+    line.send("end");
+  };
+  const auto passive = [](const Line& line) {
+    pretend(line, "mlx5_0");
+    const Two side(1, line);
+    const Signal signal = must(Signal::create(side.peer, 3), "signal");
+    must(signal.wait(1, std::chrono::seconds(20)), "signal wait");
+    const uint64_t wrong = wrongWords(side.regions[0].data(), kBytes, kSeed);
+    line.send(wrong == 0 ? "good" : std::to_string(wrong) + " wrong words");
+    EXPECT_EQ(line.receive(), "end");
   };
   EXPECT_TRUE(runTwo(active, passive));
 }

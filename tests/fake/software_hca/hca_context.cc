@@ -55,6 +55,8 @@ Context::Context(Device& of, Settings with, int at)
       endpoint(at),
       outgoing_(kMostEndpoints),
       random_(settings.seed) {
+  for (const std::string& name : settings.dmabufRefused)
+    if (name == of.name) settings.dmabufError = EINVAL;
   verbs_.priv = reinterpret_cast<verbs_ex_private*>(this);
   verbs_.sz = sizeof verbs_;
   verbs_.context.device = &of;

@@ -138,6 +138,7 @@ Settings Settings::read() {
                                       {"EPROTONOSUPPORT", EPROTONOSUPPORT},
                                       {"EINVAL", EINVAL}},
                                      EOPNOTSUPP, "yes, late, EOPNOTSUPP, EPROTONOSUPPORT, EINVAL");
+  settings.dmabufRefused = list(text("SOFTWARE_HCA_DMABUF_REFUSED", ""));
   settings.isDmabufLate = text("SOFTWARE_HCA_DMABUF", "") == "late";
   settings.onDemand = choice<OnDemand>(
       "SOFTWARE_HCA_ODP", {{"no", OnDemand::kNo}, {"yes", OnDemand::kYes}, {"rxe", OnDemand::kRxe}},

@@ -23,6 +23,7 @@
 //   flushes;
 //                           or how it is refused: EOPNOTSUPP (default), EPROTONOSUPPORT; or EINVAL:
 //                           the driver can, and registers none
+//   SOFTWARE_HCA_DMABUF_REFUSED   devices whose driver can, and registers none
 //   SOFTWARE_HCA_ODP        no (default), yes, or rxe (places bytes as rxe does, wrongly)
 //   SOFTWARE_HCA_UNMAPPED   crash (default), or dropped: what was unmapped under a region keeps
 //                           its bytes to itself, as pinned pages do
@@ -76,6 +77,7 @@ struct Settings {
   bool acksUnplaced = false;
   uint64_t ackDelayNs = 0;
   int dmabufError = 0;  // 0: it can
+  std::vector<std::string> dmabufRefused;
   bool isDmabufLate = false;
   OnDemand onDemand = OnDemand::kNo;
   bool dropsUnmapped = false;
