@@ -24,6 +24,7 @@ import image
 import rdma_tests
 import report
 import rows
+import shares
 import verbs_tools
 from devices import wait_until
 from problem import Problem
@@ -173,6 +174,21 @@ class CounterRule(unittest.TestCase):
         self.assertEqual(verbs_tools.bytes_of(" #bytes     #iterations\n 65536      200              84.63    84.63  \t\t 0.1\n"), 13107200)
         with self.assertRaises(RuntimeError):
             verbs_tools.bytes_of("nothing\n")
+
+
+class Shares(unittest.TestCase):
+    LINE = "  a thread-7  [00{}] d..2.  10.{:06}: sched_switch: prev_comm={} prev_pid={} prev_prio=120 prev_state=R ==> next_comm=b next_pid=9 next_prio=120\n"
+
+    def test_of_each_kind(self):
+        trace = "".join(self.LINE.format(*each) for each in (
+            (0, 0, "b", 9), (0, 100, "peerlane-bench", 7), (1, 100, "swapper/1", 0), (0, 300, "kworker/u8:2", 37), (0, 400, "exe", 8),
+            (1, 600, "swapper/1", 0), (0, 500, "sh", 12)))
+        self.assertEqual(shares.shares_of(trace, {7: True, 8: False}),
+                         ({"device": 0.2, "posting": 0.1, "progress": 0.1, "other": 0.1, "idle": 0.5}, 10000))
+
+    def test_nothing_recorded(self):
+        with self.assertRaisesRegex(RuntimeError, "no switch"):
+            shares.shares_of("# tracer: nop\n", {})
 
 
 class Reports(unittest.TestCase):

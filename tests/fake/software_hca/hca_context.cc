@@ -45,7 +45,10 @@ Context* Context::open(Device& device) {
     errno = EMFILE;
     return nullptr;
   }
-  return new Context(device, Settings::read(), endpoint);
+  Settings settings = Settings::read();
+  for (const std::string& name : settings.dmabufRefused)
+    if (name == device.name) settings.dmabufError = EINVAL;
+  return new Context(device, std::move(settings), endpoint);
 }
 
 Context::Context(Device& of, Settings with, int at)
@@ -55,8 +58,6 @@ Context::Context(Device& of, Settings with, int at)
       endpoint(at),
       outgoing_(kMostEndpoints),
       random_(settings.seed) {
-  for (const std::string& name : settings.dmabufRefused)
-    if (name == of.name) settings.dmabufError = EINVAL;
   verbs_.priv = reinterpret_cast<verbs_ex_private*>(this);
   verbs_.sz = sizeof verbs_;
   verbs_.context.device = &of;
