@@ -123,13 +123,15 @@ TEST(VerbsRailsOfGpus, WhatANicRefusesIsGrantedByTheOther) {
     const Transfer sent = must(put(side.peer, std::span(&block, 1), options), "put");
     must(sent.wait(std::chrono::seconds(20)), "put wait");
     EXPECT_EQ(line.receive(), "good");
-    EXPECT_EQ(side.peer.routeOf(side.remotes[0], side.regions[2]).link, "verbs.2");
+    const MemoryRoute route = side.peer.routeOf(side.remotes[0], side.regions[2]);
+    EXPECT_EQ(route.link, "verbs.2");
+    EXPECT_EQ(route.refused.front(), "verbs: the peer granted it over verbs.2");
     const std::string metrics = side.context->metrics();
     EXPECT_EQ(metrics.find("engine=\"staged\""), std::string::npos) << metrics;
     line.send("end");
   };
   const auto passive = [](const Line& line) {
-    pretend(line, "mlx5_0");
+    pretend(line, "mlx5_2");  // the first
     const Two side(1, line);
     const Signal signal = must(Signal::create(side.peer, 3), "signal");
     must(signal.wait(1, std::chrono::seconds(20)), "signal wait");

@@ -218,6 +218,14 @@ std::string enginesOf(const Link& link) {
                                                                      : traits.agentEngine;
 }
 
+// Null: the region is not imported, or over no link that copies.
+const Link* grantedOver(const ImportSlot& slot, const LinkSet& links) {
+  if (slot.state.load(std::memory_order_acquire) != ImportSlot::State::kReady) return nullptr;
+  const std::vector<Link*>& live = links.live();
+  const auto found = std::find(live.begin(), live.end(), slot.region->memory.agent);
+  return found == live.end() ? nullptr : *found;
+}
+
 }  // namespace
 
 MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const {
@@ -232,8 +240,18 @@ MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const
   const LinkRoute found = links.route(kind, place);
   if (found.by != LinkRoute::By::kAgent) return route;
   const RemoteRegion near = remote.nearTo(*local.record());
-  std::string why = whyNotGranted(near.reference(), *ImportSlot::current(near.slot()), links);
-  if (why.empty()) why = whyNotTaken(*found.link, *local.record());
+  const ImportSlot& slot = *ImportSlot::current(near.slot());
+  const Link* taken = found.link;
+  if (const Link* const granted = grantedOver(slot, links);
+      granted != nullptr && granted != taken) {
+    taken = granted;
+    route.refused.insert(route.refused.begin(),
+                         route.link + ": the peer granted it over " + taken->traits().transport);
+    route.link = taken->traits().transport;
+    route.nearness = LinkSet::nearnessOf(*taken, place);
+  }
+  std::string why = whyNotGranted(near.reference(), slot, links);
+  if (why.empty()) why = whyNotTaken(*taken, *local.record());
   if (why.empty()) return route;
   route.refused.insert(route.refused.begin(), route.link + ": " + why);
   route.link = route.by = "";
