@@ -134,7 +134,7 @@ stage_packages() { [ "${PACKAGES:-}" = skip ] || scripts/install_packages.sh bui
 stage_scripts() {
   local script
   for script in scripts/*.sh tests/guest/*.sh .ci/run; do bash -n "$script" || return 1; done
-  quietly python3 -m py_compile scripts/*.py tests/guest/*.py tests/guest/inside/*.py
+  quietly python3 -m py_compile scripts/*.py tests/debian/*.py tests/guest/*.py tests/guest/inside/*.py tests/tools/doctor/*.py
 }
 stage_format() { scripts/format.sh; }
 stage_layers() { quietly scripts/check_layers.py; }

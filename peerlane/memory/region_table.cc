@@ -173,6 +173,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::begin(std::byte* base, uint64
 
 Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
                                                         uint64_t generation) const {
+  FreeWatch::settle();
   const MutexLock lock(mutex_);
   auto found = entries_.find(allocation);
   if (found == entries_.end())

@@ -35,8 +35,8 @@ class VerbsFrees : public testing::Test {
     there_ = MUST(pair_.b->allocate(kBytes));
     thereFromA_ = MUST(pair_.toB.importRegion(there_.share()));
   }
-  // The place is nobody's again: where pages were given back (madvise), nothing is watched for a
-  // time.
+  // Nobody else gets the place later: where pages were given back (madvise), nothing is watched for
+  // a time.
   void TearDown() override {
     if (outer_ == nullptr) return;
     EXPECT_NE(::mmap(outer_, kBytes + 8192, PROT_NONE,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no guest could be started: a sentence for the person who asked for one."""
+"""What a test needs and does not find: a sentence for the person who asked for one."""
 
 import os
 import shutil

@@ -25,13 +25,18 @@ struct Way {
   const char* nicWrites = "ordered";  // as SOFTWARE_GPU_NIC_WRITES
   bool isStraight = true;             // what is on no stream is not staged
   const char* why = "";               // else: in the route
+  const char* limits = "mtu=4096";    // as SOFTWARE_HCA_LIMITS
 };
+
+constexpr const char* kNoSecondQueue = "maxCompletionQueues=1";
+constexpr const char* kNotReadBack = "after a read by that NIC, which is not possible: sw0: ";
 
 void configure(const Way& way) {
   setenv("PEERLANE_LINKS", "self,verbs", 1);
   setenv("PEERLANE_STAGING_BYTES", "262144", 1);
   setenv("SOFTWARE_HCA_DMABUF", way.dmaBuf, 1);
   setenv("SOFTWARE_GPU_NIC_WRITES", way.nicWrites, 1);
+  setenv("SOFTWARE_HCA_LIMITS", way.limits, 1);
 }
 
 // Of GPUs in software, in this process.
@@ -54,7 +59,7 @@ void expectSaid(const Side& side, const Way& way) {
   const std::string writes = way.nicWrites;
   const char* const says = writes == "flush"                          ? "after a flush by the host"
                            : writes == "ordered" || writes == "owner" ? "when a later word of it is"
-                                                                      : "no call of the host";
+                                                                      : "after a read by that NIC";
   std::string all;
   for (const std::string& each : side.peer.route().registrations) all += each + "\n";
   EXPECT_NE(all.find(says), std::string::npos) << all;
@@ -122,12 +127,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Way{Memory::kMalloc, Memory::kHeap, "late", "flush"},
                       Way{Memory::kHeap, Memory::kMalloc, "late", "flush"},
                       Way{Memory::kVmm, Memory::kVmm, "yes", "owner"},
-                      Way{Memory::kVmm, Memory::kVmm, "yes", "memops", false, "no call"},
-                      Way{Memory::kHeap, Memory::kVmm, "yes", "never", false, "no call"}),
+                      // By the NIC's own reads, where the GPU knows no flush by the host.
+                      Way{Memory::kVmm, Memory::kVmm, "late", "memops"},
+                      Way{Memory::kMalloc, Memory::kHeap, "late", "never"},
+                      Way{Memory::kHeap, Memory::kVmm, "late", "never"},
+                      Way{Memory::kHeap, Memory::kVmm, "late", "never", false, kNotReadBack,
+                          kNoSecondQueue}),
     [](const auto& tested) {
       const Way& way = tested.param;
       return nameOf(way.local) + "To" + nameOf(way.remote) + "DmaBuf" + way.dmaBuf + "Writes" +
-             way.nicWrites;
+             way.nicWrites + (way.limits == kNoSecondQueue ? "WithoutReads" : "");
     });
 
 // What is known only when the memory is asked for is found out by the first transfer, and it
@@ -199,7 +208,7 @@ TEST(VerbsMemoryRefused, IsAnErrorUnderStrict) {
 TEST(VerbsMemoryRefused, IsOfTheGpuThatTakesNoWrites) {
   PEERLANE_NEEDS_GPUS(2);
   if (!inSoftware()) GTEST_SKIP() << "needs GPUs that differ";
-  const Way way{Memory::kVmm, Memory::kHeap, "yes", "ordered,never"};
+  const Way way{Memory::kVmm, Memory::kHeap, "yes", "ordered,never", true, "", kNoSecondQueue};
   const auto active = [&](const Line& line) {
     configure(way);
     const Device first{DeviceKind::kCuda, 0}, second{DeviceKind::kCuda, 1};
@@ -211,7 +220,9 @@ TEST(VerbsMemoryRefused, IsOfTheGpuThatTakesNoWrites) {
     EXPECT_EQ(peer.routeOf(remote, good).link, "verbs");
     const MemoryRoute route = peer.routeOf(remote, staged);
     EXPECT_EQ(route.link, "");
-    EXPECT_NE(route.refused.front().find("cuda:1: no call"), std::string::npos)
+    EXPECT_NE(route.refused.front().find(std::string("cuda:1: what a NIC wrote is there ") +
+                                         kNotReadBack),
+              std::string::npos)
         << route.refused.front();
     fill(staged.data(), kBytes, 3);
     const Block all{&staged, 0, &remote, 0, kBytes};
@@ -229,9 +240,13 @@ TEST(VerbsMemoryRefused, IsOfTheGpuThatTakesNoWrites) {
 }
 
 // A stream that waits for the word of a put: what stands after the wait sees the bytes.
-TEST(VerbsFlush, ComesBeforeAStreamSeesTheWord) {
+class VerbsFlush : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Gpus, VerbsFlush, ::testing::Values("flush", "never"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+TEST_P(VerbsFlush, ComesBeforeAStreamSeesTheWord) {
   PEERLANE_NEEDS_GPUS(1);
-  const Way way{Memory::kHeap, Memory::kVmm, "late", "flush"};
+  const Way way{Memory::kHeap, Memory::kVmm, "late", GetParam()};
   constexpr uint32_t kRounds = 8;
   const auto active = [&](const Line& line) {
     configure(way);
@@ -266,10 +281,46 @@ TEST(VerbsFlush, ComesBeforeAStreamSeesTheWord) {
   EXPECT_TRUE(runTwo(active, passive));
 }
 
-// No word tells of a put; the end of its link does.
-TEST(VerbsFlush, ComesWhenTheLinkHasEnded) {
+// What was read last may be gone.
+TEST_P(VerbsFlush, OutlivesARegion) {
   PEERLANE_NEEDS_GPUS(1);
-  const Way way{Memory::kHeap, Memory::kVmm, "late", "flush"};
+  const Way way{Memory::kHeap, Memory::kVmm, "late", GetParam()};
+  const auto putTo = [](const Side& side, const RemoteRegion& remote, uint32_t seed) {
+    fill(side.region.data(), kBytes, seed);
+    const Block all{&side.region, 0, &remote, 0, kBytes};
+    must(must(put(side.peer, {&all, 1}, {.notify = {.signal = 1}}), "put").wait(kPatience), "wait");
+  };
+  const auto active = [&](const Line& line) {
+    configure(way);
+    const Side side(0, line, kBytes, way.local);
+    const RemoteRegion other = exchange(side.peer, side.region, line);
+    putTo(side, side.remote, 1);
+    putTo(side, other, 1);
+    EXPECT_EQ(line.receive(), "ended");
+    putTo(side, side.remote, 2);
+    EXPECT_EQ(line.receive(), "good");
+  };
+  const auto passive = [&](const Line& line) {
+    configure(way);
+    const Side side(1, line, kBytes, way.remote);
+    const Signal signal = must(Signal::create(side.peer, 1), "signal");
+    Region other = makeRegion(*side.context, side.device, way.remote, kBytes);
+    (void)exchange(side.peer, other, line);
+    must(signal.wait(2, kPatience), "signal wait");
+    EXPECT_EQ(wrongWords(other.data(), kBytes, 1), 0u);
+    must(side.context->unregister(std::move(other), kPatience), "unregister");
+    line.send("ended");
+    must(signal.wait(3, kPatience), "signal wait");
+    EXPECT_EQ(wrongWords(side.region.data(), kBytes, 2), 0u);
+    line.send("good");
+  };
+  EXPECT_TRUE(runTwo(active, passive));
+}
+
+// No word tells of a put; the end of its link does.
+TEST_P(VerbsFlush, ComesWhenTheLinkHasEnded) {
+  PEERLANE_NEEDS_GPUS(1);
+  const Way way{Memory::kHeap, Memory::kVmm, "late", GetParam()};
   const auto active = [&](const Line& line) {
     configure(way);
     const Side side(0, line, kBytes, way.local);
@@ -296,7 +347,7 @@ TEST(VerbsFlush, ComesWhenTheLinkHasEnded) {
 
 // Words that go over another link than the bytes are not held back for a flush: where the GPU needs
 // one, its memory is staged.
-TEST(VerbsFlush, IsForWordsOfTheSameLink) {
+TEST(VerbsFlushed, IsForWordsOfTheSameLink) {
   PEERLANE_NEEDS_GPUS(1);
   for (const bool isOrdered : {true, false}) {
     const Way way{Memory::kHeap, Memory::kVmm, isOrdered ? "yes" : "late",

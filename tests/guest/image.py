@@ -16,8 +16,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(os.path.dirname(HERE), "debian"))
 
-from apt import Apt, own_suite, run  # noqa: E402
-from cache import cache_folder, cached  # noqa: E402
+import debian_packages  # noqa: E402
+from check_cache import cache_folder, cached  # noqa: E402
+from debian_packages import Apt, own_suite, run  # noqa: E402
 from problem import Problem, need_program  # noqa: E402
 
 # Suites drop superseded kernels, so a series is pinned and not a version. Before 7.3 the removal of a device waits for
@@ -120,7 +121,7 @@ def make_image(part):
 def image():
     """The folder with vmlinuz, initrd and version."""
     recipe = hashlib.sha256(f"{SUITE} {BOOT_MODULES} {MODULES}".encode())
-    for name in ("init", "image.py"):
-        with open(os.path.join(HERE, name), "rb") as stream:
+    for path in (os.path.join(HERE, "init"), os.path.join(HERE, "image.py"), debian_packages.__file__):
+        with open(path, "rb") as stream:
             recipe.update(stream.read())
     return cached(cache_folder("guest"), f"{SERIES.rstrip('.')}-{recipe.hexdigest()[:12]}", make_image)

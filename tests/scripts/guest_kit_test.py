@@ -18,7 +18,7 @@ from types import SimpleNamespace
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KIT = os.path.join(ROOT, "tests", "guest")
 sys.path += [KIT, os.path.join(KIT, "inside"), os.path.join(ROOT, "tests", "debian")]
-import cache
+import check_cache
 import counters
 import image
 import rdma_tests
@@ -42,7 +42,7 @@ class Cache(unittest.TestCase):
             made, paths = [], []
 
             def build():
-                paths.append(cache.cached(folder, "key", make))
+                paths.append(check_cache.cached(folder, "key", make))
 
             second = threading.Thread(target=build)
 
@@ -67,9 +67,9 @@ class Cache(unittest.TestCase):
                     raise KeyboardInterrupt
 
             with self.assertRaises(KeyboardInterrupt):
-                cache.cached(folder, "key", breaks)
+                check_cache.cached(folder, "key", breaks)
             self.assertFalse(os.path.exists(os.path.join(folder, "key")))
-            path = cache.cached(folder, "other", lambda part: None)
+            path = check_cache.cached(folder, "other", lambda part: None)
             self.assertEqual(os.listdir(path), [])
             self.assertEqual(sorted(os.listdir(folder)), ["lock", "other"])
 
@@ -112,7 +112,7 @@ class Refusals(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             said = self.refuse("guest.py", ["image"], PEERLANE_CHECKS=folder, GUEST_MIRROR="http://127.0.0.1:9/debian",
                                http_proxy="http://127.0.0.1:9")
-            self.assertRegex(said, r"apt(-get)? (cannot read trixie-backports .* needs that \(a network and a Debian mirror\)|is not)")
+            self.assertRegex(said, r"apt(-get)? (cannot read trixie-backports .* needs \(a network and a Debian mirror\)|is not)")
             self.assertNotIn("127.0.0.1:9/debian", said)
             self.assertFalse([name for name in os.listdir(os.path.join(folder, "guest")) if re.fullmatch(r"7\.3-\w+", name)])
 

@@ -57,11 +57,6 @@ class Subject {
   bool isGpu() const { return onGpu_ != nullptr; }
   const Device& gpu() const { return gpu_; }
   cuda::NicWrites writes() const { return writes_; }
-  // OK: a NIC may write there.
-  Status mayBeWritten() const {
-    return writes_ == cuda::NicWrites::kNever ? Status(Code::kNotSupported, cuda::textOf(writes_))
-                                              : Status::ok();
-  }
   std::byte* at() const { return isGpu() ? onGpu_.get() : host_.get(); }
 
   Status fill(Content content) const {
@@ -80,7 +75,8 @@ class Subject {
     return {.at = at(),
             .bytes = kBytes,
             .fill = [this](Content content) { return fill(content); },
-            .look = [this](Bytes content) { return look(content); }};
+            .look = [this](Bytes content) { return look(content); },
+            .isReadBack = writes_ == cuda::NicWrites::kByReading};
   }
 
  private:
@@ -92,7 +88,6 @@ class Subject {
 
 Result<RdmaTrialOutcome> throughDmaBuf(RdmaTrial& trial, const Subject& subject) {
   if (!subject.isGpu()) return Status(Code::kNotSupported, "memory of a process has no descriptor");
-  PEERLANE_RETURN_IF_ERROR(subject.mayBeWritten());
   PEERLANE_ASSIGN(const int descriptor, exportDmaBuf(subject.gpu(), subject.at(), kBytes));
   RdmaTrialMemory memory = subject.asItIs();
   memory.dmaBuf = descriptor;
@@ -102,7 +97,6 @@ Result<RdmaTrialOutcome> throughDmaBuf(RdmaTrial& trial, const Subject& subject)
 }
 
 Result<RdmaTrialOutcome> throughAddress(RdmaTrial& trial, const Subject& subject) {
-  PEERLANE_RETURN_IF_ERROR(subject.mayBeWritten());
   return trial.run(RdmaRegistration::kAddress, subject.asItIs());
 }
 
@@ -181,10 +175,7 @@ Result<RdmaVerdict> verifyRdma(const Config& config, const std::string& place,
   // Best first.
   std::vector<Finding> paths;
   if (subject.isGpu()) {
-    const bool isSeen = subject.mayBeWritten().isOk();
-    verdict.findings.push_back({place, isSeen ? State::kWorks : State::kLimited,
-                                cuda::textOf(subject.writes()),
-                                isSeen ? "" : "memory of it is staged through host memory"});
+    verdict.findings.push_back({place, State::kWorks, cuda::textOf(subject.writes()), ""});
     paths.push_back(findingOf("dma-buf", throughDmaBuf(*trial, subject)));
     paths.push_back(findingOf("peer memory", throughAddress(*trial, subject)));
   } else {

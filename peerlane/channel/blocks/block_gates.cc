@@ -4,11 +4,13 @@
 // wait for each other.
 #include "peerlane/channel/blocks/block_gates.h"
 
+#include "peerlane/os/mappings/free_watch.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
 
 Status enterLocalGates(const BlockList& blocks) {
+  FreeWatch::settle();  // what was freed before the post has its gate closed
   for (size_t i = 0; i < blocks.locals.size(); ++i) {
     if (blocks.locals[i]->gate.enter()) continue;
     const size_t closed = i;

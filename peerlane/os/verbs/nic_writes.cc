@@ -13,9 +13,9 @@ const char* textOf(NicWrites way) {
   switch (way) {
     case NicWrites::kOrdered: return "what a NIC wrote is there when a later word of it is";
     case NicWrites::kByFlush: return "what a NIC wrote is there after a flush by the host";
-    case NicWrites::kNever: break;
+    case NicWrites::kByReading: break;
   }
-  return "no call of the host makes what a NIC wrote visible to it";
+  return "what a NIC wrote is there after a read by that NIC";
 }
 
 #ifdef PEERLANE_HAS_CUDA
@@ -36,7 +36,7 @@ Result<NicWrites> nicWritesOf(int gpu) {
                 &options, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, device),
             "cuDeviceGetAttribute (GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)"));
   const bool mayFlush = (options & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) != 0;
-  return mayFlush ? NicWrites::kByFlush : NicWrites::kNever;
+  return mayFlush ? NicWrites::kByFlush : NicWrites::kByReading;
 }
 
 Status flushNicWrites(const PrimaryContext& gpu) {

@@ -14,9 +14,9 @@ namespace peerlane::cuda {
 class PrimaryContext;
 
 enum class NicWrites : uint8_t {
-  kOrdered,  // who sees a later word of the NIC sees the bytes before it: nothing to do
-  kByFlush,  // after flushNicWrites() by a thread of the host
-  kNever,    // by no call of the host
+  kOrdered,    // who sees a later word of the NIC sees the bytes before it: nothing to do
+  kByFlush,    // after flushNicWrites() by a thread of the host
+  kByReading,  // after the NIC has read memory of the GPU; by no call of the host
 };
 
 // Of the GPU with this index. Errors: kNotSupported (no CUDA), kSystem.

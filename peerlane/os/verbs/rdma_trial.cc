@@ -305,8 +305,11 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
   const std::span<std::byte> host(owner.get(), memory.bytes);
   std::vector<std::byte> expected(memory.bytes);
   std::vector<std::byte> seen(memory.bytes);
-  const RdmaTrialMemory plain{
-      .at = host.data(), .bytes = host.size(), .fill = nullptr, .look = nullptr};
+  const RdmaTrialMemory plain{.at = host.data(),
+                              .bytes = host.size(),
+                              .fill = nullptr,
+                              .look = nullptr,
+                              .isReadBack = false};
 
   PEERLANE_ASSIGN(ibv_mr* const tried, parts.add(registration, memory));
   const Registered one{parts.library(), tried};
@@ -338,6 +341,9 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
     std::copy_n(step.isInto ? expected.data() : seen.data(), memory.bytes, host.data());
     PEERLANE_RETURN_IF_ERROR(memory.fill(step.isInto ? seen : expected));
     PEERLANE_RETURN_IF_ERROR(parts.move(step.operation, step.local, step.remote, memory.bytes));
+    if (step.isInto && memory.isReadBack)
+      PEERLANE_RETURN_IF_ERROR(
+          parts.move(IBV_WR_RDMA_READ, hostLocal, itsRemote, sizeof(uint64_t)));
     if (step.isInto) PEERLANE_RETURN_IF_ERROR(memory.look(seen));
     outcome.bytes += memory.bytes;
     outcome.wrong +=

@@ -31,6 +31,7 @@ struct RdmaTrialMemory {
   uint64_t dmaBufOffset = 0;
   std::function<Status(std::span<const std::byte>)> fill;  // all of it
   std::function<Status(std::span<std::byte>)> look;
+  bool isReadBack = false;  // by the NIC, after it has written there and before `look`
 };
 
 struct RdmaTrialOutcome {

@@ -218,14 +218,6 @@ std::string enginesOf(const Link& link) {
                                                                      : traits.agentEngine;
 }
 
-// Null: the region is not imported, or over no link that copies.
-const Link* grantedOver(const ImportSlot& slot, const LinkSet& links) {
-  if (slot.state.load(std::memory_order_acquire) != ImportSlot::State::kReady) return nullptr;
-  const std::vector<Link*>& live = links.live();
-  const auto found = std::find(live.begin(), live.end(), slot.region->memory.agent);
-  return found == live.end() ? nullptr : *found;
-}
-
 }  // namespace
 
 MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const {
@@ -241,17 +233,20 @@ MemoryRoute Peer::routeOf(const RemoteRegion& remote, const Region& local) const
   if (found.by != LinkRoute::By::kAgent) return route;
   const RemoteRegion near = remote.nearTo(*local.record());
   const ImportSlot& slot = *ImportSlot::current(near.slot());
-  const Link* taken = found.link;
-  if (const Link* const granted = grantedOver(slot, links);
-      granted != nullptr && granted != taken) {
-    taken = granted;
-    route.refused.insert(route.refused.begin(),
-                         route.link + ": the peer granted it over " + taken->traits().transport);
-    route.link = taken->traits().transport;
-    route.nearness = LinkSet::nearnessOf(*taken, place);
+  LinkRoute taken = found;
+  if (slot.state.load(std::memory_order_acquire) == ImportSlot::State::kReady)
+    taken = links.routeOver(slot.region->memory, place);
+  if (taken.by == LinkRoute::By::kAgent && taken.link != found.link) {
+    const std::string& name = taken.link->traits().transport;
+    std::erase_if(route.refused,
+                  [&](const std::string& each) { return each.starts_with(name + ":"); });
+    route.refused.insert(route.refused.begin(), route.link + ": the peer granted it over " + name);
+    route.link = name;
+    route.nearness = LinkSet::nearnessOf(*taken.link, place);
   }
   std::string why = whyNotGranted(near.reference(), slot, links);
-  if (why.empty()) why = whyNotTaken(*taken, *local.record());
+  if (why.empty())
+    why = whyNotTaken(*(taken.link == nullptr ? found.link : taken.link), *local.record());
   if (why.empty()) return route;
   route.refused.insert(route.refused.begin(), route.link + ": " + why);
   route.link = route.by = "";

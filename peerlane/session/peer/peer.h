@@ -86,8 +86,8 @@ class Peer {
   // The process at the other end, 0 when it is on another host or in an unrelated PID namespace.
   int processId() const;
   Route route() const;
-  // How bytes get between these two, as far as is known before the region is imported. Empty for
-  // empty handles.
+  // How bytes get between these two: as far as is known, before the region is imported, and as its
+  // owner granted it afterwards. Empty for empty handles.
   MemoryRoute routeOf(const RemoteRegion& remote, const Region& local) const;
 
   // Checks `reference` (the 64 bytes of Region::share) and that this peer owns the region. Sends

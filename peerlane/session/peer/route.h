@@ -13,9 +13,11 @@ namespace peerlane {
 // How bytes get between one region of the peer and memory of this side. Plain value.
 struct MemoryRoute {
   std::string memory;  // the kind of the peer's memory, for people
-  std::string link;  // the best link that reaches both; empty: none does, and the bytes are staged
-  // Who copies: "mapping" (the processor that copies reaches both sides' memory) or "agent" (the
-  // link does); empty: none of them.
+  // The best link that reaches both, or that over which the owner granted the region; empty: none
+  // does, and the bytes are staged.
+  std::string link;
+  // "mapping" (the processor that copies reaches both sides' memory) or "agent" (the link copies);
+  // empty: none of them.
   std::string by;
   // How far the device of that link is from memory of this side, where several links differ by that
   // alone; else empty.

@@ -63,6 +63,7 @@ Result<LinkPart> VerbsLink::grant(const RegionRecord& region) {
     return Status(Code::kNotSupported,
                   "the peer is of a version that does not let this side flush what it wrote into " +
                       region.memory.device.toString());
+  PEERLANE_CHECK(key.address <= UINT32_MAX);  // RegistrationPaths::addressOf(), of what peers get
   LinkPart part;
   ByteWriter writer(part.blob);
   writer.u32(key.remote);

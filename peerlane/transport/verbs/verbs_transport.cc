@@ -16,23 +16,6 @@ namespace {
 using verbs::Gid;
 using verbs::VerbsDevice;
 
-// The addresses that settings allow, those of the control connection first.
-Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& config) {
-  PEERLANE_ASSIGN(std::vector<Gid> gids, device.gids());
-  if (config.ibGidIndex) {
-    std::erase_if(gids, [&](const Gid& gid) { return gid.index != *config.ibGidIndex; });
-    if (gids.empty())
-      return Status(Code::kInvalidArgument, "PEERLANE_IB_GID_INDEX is " +
-                                                std::to_string(*config.ibGidIndex) + ", where " +
-                                                device.name() + " has no address");
-  }
-  std::stable_sort(gids.begin(), gids.end(), [](const Gid& a, const Gid& b) {
-    return static_cast<int>(a.kind) > static_cast<int>(b.kind);
-  });
-  if (gids.size() > VerbsOffer::kMostGids) gids.resize(VerbsOffer::kMostGids);
-  return gids;
-}
-
 // One side of a link under construction. Until complete() it gives back what it has taken.
 class PendingVerbsLink final : public PendingLink {
  public:

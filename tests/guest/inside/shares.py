@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has the processors while puts run, over our link and by perftest, in one guest. Usage: shares.py BUILD
 
-From the kernel's record of thread switches, for half a second in the middle of each run of figures.py. For each run: the
+From the kernel's record of thread switches, for half a second of runs like those of figures.py, but longer. For each: the
 share of the processors' time that the device (rxe's kernel threads), the threads that post and wait, our progress threads
 and everything else had, and switches of threads in a second. They go to /run/guest/shares.json as well.
 """
@@ -68,13 +68,17 @@ def shares_of(trace, threads):
     return {kind: round(spent[kind] / whole, 3) for kind in KINDS}, round(switches / whole * len(since))
 
 
-def watch(names):
+def watch(name, is_running):
     time.sleep(START_UP)
-    threads = threads_of(names)
+    threads = threads_of({name})
+    if list(threads.values()).count(True) < 2:
+        raise RuntimeError(f"{name} does not run on both sides after {START_UP} s")
     trace_file("trace", "")
     trace_file("tracing_on", "1")
     time.sleep(SECONDS)
     trace_file("tracing_on", "0")
+    if not is_running():
+        raise RuntimeError(f"{name} ended within {START_UP + SECONDS} s")
     return shares_of(trace_file("trace"), threads)
 
 
@@ -83,7 +87,12 @@ def theirs(tool, *words):
         return [tool, "-d", device, "-x", "1", "-F", *words, *server]
 
     sides = verbs_tools.both_sides(command, [figures.DEVICE])
-    watched = watch({tool})
+    try:
+        watched = watch(tool, lambda: all(side.running() for side in sides))
+    except RuntimeError:
+        for side in sides:
+            side.kill()
+        raise
     for side in sides:
         if side.ended() != 0:
             raise RuntimeError(f"{tool} failed:\n{side.said()}")
@@ -93,7 +102,12 @@ def theirs(tool, *words):
 def ours(program, *words):
     run = subprocess.Popen([program, "bench", *words, "--link", "verbs"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                            env=os.environ | {"PEERLANE_IB_HCA": figures.DEVICE})
-    watched = watch({os.path.basename(program)})
+    try:
+        watched = watch(os.path.basename(program), lambda: run.poll() is None)
+    except RuntimeError:
+        run.kill()
+        run.communicate()
+        raise
     said, _ = run.communicate()
     if run.returncode != 0:
         raise RuntimeError(f"{' '.join(words)} ended with {run.returncode}:\n{said}")

@@ -10,6 +10,7 @@ bridges alone and without libhwloc.
 """
 
 import glob
+import hashlib
 import itertools
 import json
 import os
@@ -23,8 +24,9 @@ import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, "..", "..", "debian"))
-from apt import Apt, own_suite  # noqa: E402
-from cache import cache_folder, cached  # noqa: E402
+from check_cache import cache_folder, cached  # noqa: E402
+from debian_packages import Apt, own_suite  # noqa: E402
+from problem import Problem  # noqa: E402
 
 PEERLANE = sys.argv.pop() if len(sys.argv) > 1 else ""
 # Two sockets each; with RDMA devices of three makers, GPUs, switches, functions of one card.
@@ -33,16 +35,19 @@ RDMA = "3"  # osdev_type
 
 
 def download(part):
-    apt = Apt(os.path.join(part, "apt"), [own_suite()], "the test of recorded machines, once,", kind="deb-src")
+    apt = Apt(os.path.join(part, "apt"), [own_suite()], "the first run of the test of recorded machines", kind="deb-src")
     apt.run(f"apt cannot read the sources of {own_suite()}", "apt-get", "-q", "update")
     apt.run("apt cannot download the sources of hwloc", "apt-get", "-q", "source", "--download-only", "hwloc", folder=part)
-    archive, = glob.glob(os.path.join(glob.escape(part), "hwloc_*.orig.tar.*z*"))
+    archive, = glob.glob(os.path.join(glob.escape(part), "hwloc_*.orig.tar.?z*[2z]"))
     with tarfile.open(archive) as packed:
         for member in packed:
             name = os.path.basename(member.name)
             if member.isfile() and (name in SAMPLES and "/xml/" in member.name or member.name.count("/") == 1 and name == "COPYING"):
                 with packed.extractfile(member) as stream, open(os.path.join(part, name), "wb") as copy:
                     shutil.copyfileobj(stream, copy)
+    missing = [name for name in [*SAMPLES, "COPYING"] if not os.path.exists(os.path.join(part, name))]
+    if missing:
+        raise Problem(f"{os.path.basename(archive)} has no {', '.join(missing)}")
     for path in [os.path.join(part, "apt"), *glob.glob(os.path.join(glob.escape(part), "hwloc_*"))]:
         shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
@@ -86,7 +91,8 @@ class Samples(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = cached(cache_folder("hwloc"), own_suite(), download)
+        recipe = hashlib.sha256(" ".join(SAMPLES).encode()).hexdigest()[:12]
+        cls.folder = cached(cache_folder("hwloc"), f"{own_suite()}-{recipe}", download)
 
     def read(self, name):
         path = os.path.join(self.folder, name)

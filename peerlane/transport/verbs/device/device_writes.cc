@@ -5,12 +5,20 @@
 
 namespace peerlane {
 
-DeviceWrites::DeviceWrites(const cuda::Gpus& gpus) {
-  for (const auto& context : gpus)
+DeviceWrites::DeviceWrites(const cuda::Gpus& gpus,
+                           const std::shared_ptr<const ProtectionDomain>& domain,
+                           const Config& config)
+    : loop_(Status(Code::kNotSupported, "no GPU needs it")) {
+  bool isRead = false;
+  for (const auto& context : gpus) {
     gpus_.push_back(std::make_unique<Gpu>(context, cuda::nicWritesOf(context->gpu())));
+    const auto& way = gpus_.back()->way;
+    isRead |= way.isOk() && *way == cuda::NicWrites::kByReading;
+  }
+  if (isRead) loop_ = LoopRead::create(domain, config);
 }
 
-const DeviceWrites::Gpu* DeviceWrites::find(Device device) const {
+DeviceWrites::Gpu* DeviceWrites::find(Device device) const {
   for (const auto& gpu : gpus_)
     if (Device{DeviceKind::kCuda, gpu->context->gpu()} == device) return gpu.get();
   return nullptr;
@@ -22,8 +30,10 @@ Status DeviceWrites::allowed(Device device) const {
   if (!gpu->way.isOk())
     return Status(Code::kNotSupported,
                   device.toString() + ": " + std::string(gpu->way.status().message()));
-  if (*gpu->way != cuda::NicWrites::kNever) return Status::ok();
-  return Status(Code::kNotSupported, device.toString() + ": " + cuda::textOf(*gpu->way));
+  if (*gpu->way != cuda::NicWrites::kByReading || loop_.isOk()) return Status::ok();
+  return Status(Code::kNotSupported,
+                device.toString() + ": " + cuda::textOf(*gpu->way) +
+                    ", which is not possible: " + std::string(loop_.status().message()));
 }
 
 Status DeviceWrites::allowedForAny() const {
@@ -38,21 +48,41 @@ Status DeviceWrites::allowedForAny() const {
 
 bool DeviceWrites::needsFlush(Device device) const {
   const Gpu* const gpu = find(device);
-  return gpu != nullptr && gpu->way.isOk() && *gpu->way == cuda::NicWrites::kByFlush;
+  return gpu != nullptr && gpu->way.isOk() && *gpu->way != cuda::NicWrites::kOrdered;
 }
 
-void DeviceWrites::use(Device device) {
+void DeviceWrites::use(Device device, uint32_t key, uint64_t address) {
   if (!needsFlush(device)) return;
-  for (const auto& gpu : gpus_)
-    if (gpu->context->gpu() == device.index) gpu->isUsed.store(true, std::memory_order_relaxed);
+  Gpu& gpu = *find(device);
+  {
+    const MutexLock lock(gpu.mutex);
+    gpu.registered.push_back({key, address});
+  }
+  gpu.isUsed.store(true, std::memory_order_relaxed);
   areFlushed_.store(true, std::memory_order_release);
+}
+
+void DeviceWrites::letGo(Device device, uint32_t key) {
+  if (!needsFlush(device)) return;
+  Gpu& gpu = *find(device);
+  const MutexLock lock(gpu.mutex);
+  std::erase_if(gpu.registered, [key](const Registered& each) { return each.key == key; });
+}
+
+// Any of the memory will do. Where none is left, nobody is told of bytes in it.
+Status DeviceWrites::readBack(const Gpu& gpu) const {
+  const MutexLock lock(gpu.mutex);
+  if (gpu.registered.empty()) return Status::ok();
+  return (*loop_)->read(gpu.registered.back().key, gpu.registered.back().address);
 }
 
 Status DeviceWrites::flush() const {
   if (!areFlushed()) return Status::ok();
   for (const auto& gpu : gpus_)
     if (gpu->isUsed.load(std::memory_order_relaxed))
-      PEERLANE_RETURN_IF_ERROR(cuda::flushNicWrites(*gpu->context));
+      PEERLANE_RETURN_IF_ERROR(*gpu->way == cuda::NicWrites::kByReading
+                                   ? readBack(*gpu)
+                                   : cuda::flushNicWrites(*gpu->context));
   return Status::ok();
 }
 

@@ -26,10 +26,12 @@ Status unavailable(const Status& why) {
 // Holds the keys, because regions may outlive the links.
 class MemoryKeys::Registration final : public RegionExport {
  public:
-  Registration(std::shared_ptr<MemoryKeys> keys, RegistrationPaths::Made made, const Key& whole)
+  Registration(std::shared_ptr<MemoryKeys> keys, RegistrationPaths::Made made, const Key& whole,
+               Device device)
       : key(whole),
         forPeers(std::move(made.forPeers)),
         keys_(std::move(keys)),
+        device_(device),
         memory_(std::move(made.memory)) {}
   ~Registration() override { (void)revoke({}); }
 
@@ -38,6 +40,7 @@ class MemoryKeys::Registration final : public RegionExport {
     const MutexLock lock(mutex_);
     if (!memory_) return Status::ok();
     keys_->forget(key);
+    keys_->writes_.letGo(device_, key.local);
     memory_.reset();
     return Status::ok();
   }
@@ -47,6 +50,7 @@ class MemoryKeys::Registration final : public RegionExport {
 
  private:
   const std::shared_ptr<MemoryKeys> keys_;
+  const Device device_;
   Mutex mutex_;
   std::optional<DeviceMemory> memory_ PEERLANE_GUARDED_BY(mutex_);
 };
@@ -61,6 +65,7 @@ class MemoryKeys::Answer final : public RegionExport {
 
 Result<MemoryKeys::Key> MemoryKeys::of(const RegionRecord& region) {
   if (isFleeting(region)) {
+    FreeWatch::settle();
     if (region.gate.isRevoked()) return region.whyClosed();
     PEERLANE_ASSIGN(const Registered made, registered(region, Use::kFleetingForPeers));
     PEERLANE_RETURN_IF_ERROR(made->forPeers);
@@ -93,8 +98,9 @@ Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region
                   .isHost = region.memory.device.kind == DeviceKind::kHost,
                   .needsFlush = writes_.needsFlush(region.memory.device),
                   .unit = registered.unit};
-    writes_.use(region.memory.device);
-    auto made = std::make_shared<Registration>(shared_from_this(), std::move(registered), key);
+    writes_.use(region.memory.device, key.local, key.address);
+    auto made = std::make_shared<Registration>(shared_from_this(), std::move(registered), key,
+                                               region.memory.device);
     add(key, region, use == Use::kFleeting);
     return RegionExports::Made(std::move(made));
   };

@@ -64,7 +64,7 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
   MemoryKeys(std::shared_ptr<const ProtectionDomain> domain, RegionDirectory& regions,
              const Config& config, const cuda::Gpus& gpus = {})
       : domain_(std::move(domain)),
-        writes_(gpus),
+        writes_(gpus, domain_, config),
         paths_(domain_, config, writes_),
         regions_(regions),
         mostFleeting_(config.ibCacheBytes) {}

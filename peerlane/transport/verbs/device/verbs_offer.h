@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/core/config.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/verbs/verbs_device.h"
 
@@ -43,6 +44,10 @@ std::vector<std::byte> encodeVerbsOffer(const VerbsOffer& offer);
 // Errors: kCorrupt (not an offer, values that no device has), kNotSupported (another version,
 // naming both).
 Result<VerbsOffer> parseVerbsOffer(std::span<const std::byte> bytes);
+
+// The addresses of the device's port that the settings allow, RoCE v2 first. Errors:
+// kInvalidArgument (none at PEERLANE_IB_GID_INDEX), kSystem.
+Result<std::vector<verbs::Gid>> usableGids(const verbs::VerbsDevice& device, const Config& config);
 
 // The addresses by which two ports reach each other: those of one kind and family, in one network
 // where there are any. The same pair on both sides: `dialler` made the connection. Errors:

@@ -57,6 +57,8 @@ class WorkState {
   static constexpr uint64_t kMailed = uint64_t{1} << 35;
   static constexpr uint64_t kAsMail = uint64_t{1} << 36;
   static constexpr uint64_t kProving = uint64_t{1} << 37;
+  static_assert(((kWhole | kFenced | kStriped | kMailed | kAsMail | kProving) >> 32) == 0x3f,
+                "one bit each, none of underWay() or unproven()");
   uint64_t& bits_;
 };
 

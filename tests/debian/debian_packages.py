@@ -46,7 +46,7 @@ class Apt:
         done = subprocess.run([program, *self.options, *arguments], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode != 0 or re.search(r"^(W: Failed|E:|Err:)", done.stdout + done.stderr, re.MULTILINE):
             said = [line for line in (done.stdout + done.stderr).splitlines() if re.match(r"[EW]:|Err:", line)]
-            raise Problem(f"{what}, and {self.needed_by} needs that (a network and a Debian mirror): "
+            raise Problem(f"{what}, which {self.needed_by} needs (a network and a Debian mirror): "
                           + without_hosts(" ".join(said[-3:]) or f"{program} ended with {done.returncode}"))
         return done.stdout
 
