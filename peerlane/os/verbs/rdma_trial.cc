@@ -71,6 +71,8 @@ struct RdmaTrial::Parts {
               bool isSignalled);
   Status expectNotice();
   Status await(unsigned requests, unsigned notices);
+  Status look(const RdmaTrialMemory& memory, const Reach& host, const Reach& its,
+              std::span<std::byte> seen);
   Status move(ibv_wr_opcode operation, const Reach& local, const Reach& remote, uint64_t bytes);
   // 10^9 bytes a second.
   Result<double> measure(const Reach& local, const Reach& remote, uint64_t bytes);
@@ -237,6 +239,15 @@ Status RdmaTrial::Parts::await(unsigned requests, unsigned notices) {
 }
 
 // With a notice after a write: once it is there, so are the bytes.
+// What the NIC wrote into the memory at `its`; `host` is where a read of its own lands, which
+// brings what is there already.
+Status RdmaTrial::Parts::look(const RdmaTrialMemory& memory, const Reach& host, const Reach& its,
+                              std::span<std::byte> seen) {
+  if (memory.isReadBack)
+    PEERLANE_RETURN_IF_ERROR(move(IBV_WR_RDMA_READ, host, its, sizeof(uint64_t)));
+  return memory.look(seen);
+}
+
 Status RdmaTrial::Parts::move(ibv_wr_opcode operation, const Reach& local, const Reach& remote,
                               uint64_t bytes) {
   if (operation == IBV_WR_RDMA_READ) {
@@ -305,11 +316,9 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
   const std::span<std::byte> host(owner.get(), memory.bytes);
   std::vector<std::byte> expected(memory.bytes);
   std::vector<std::byte> seen(memory.bytes);
-  const RdmaTrialMemory plain{.at = host.data(),
-                              .bytes = host.size(),
-                              .fill = nullptr,
-                              .look = nullptr,
-                              .isReadBack = false};
+  RdmaTrialMemory plain;
+  plain.at = host.data();
+  plain.bytes = host.size();
 
   PEERLANE_ASSIGN(ibv_mr* const tried, parts.add(registration, memory));
   const Registered one{parts.library(), tried};
@@ -341,10 +350,7 @@ Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,
     std::copy_n(step.isInto ? expected.data() : seen.data(), memory.bytes, host.data());
     PEERLANE_RETURN_IF_ERROR(memory.fill(step.isInto ? seen : expected));
     PEERLANE_RETURN_IF_ERROR(parts.move(step.operation, step.local, step.remote, memory.bytes));
-    if (step.isInto && memory.isReadBack)
-      PEERLANE_RETURN_IF_ERROR(
-          parts.move(IBV_WR_RDMA_READ, hostLocal, itsRemote, sizeof(uint64_t)));
-    if (step.isInto) PEERLANE_RETURN_IF_ERROR(memory.look(seen));
+    if (step.isInto) PEERLANE_RETURN_IF_ERROR(parts.look(memory, hostLocal, itsRemote, seen));
     outcome.bytes += memory.bytes;
     outcome.wrong +=
         countWrongBytes(step.isInto ? std::span<const std::byte>(seen) : host, expected);
