@@ -64,7 +64,9 @@ class ControlLine final : public LinkLine, public std::enable_shared_from_this<C
                            transport_, words.size());
         return Status::ok();
       }
-      if (kept_.size() >= kMostKept)
+      // Once somebody listens, all that is kept is heard below, before or after what listen()
+      // posts.
+      if (!heard_ && kept_.size() >= kMostKept)
         return Status(Code::kCorrupt, "the peer's end of link '" + transport_ +
                                           "' says more than " + std::to_string(kMostKept) +
                                           " things before this end listens");

@@ -150,6 +150,28 @@ TEST_F(LinkLinesTest, WhatCameBeforeIsHeardFirst) {
   for (uint32_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], numbered(1, i));
 }
 
+// What listen() posts has not run yet when one more comes.
+TEST_F(LinkLinesTest, OneMoreMayComeBeforeWhatWasKeptIsHeard) {
+  const auto owner = std::make_shared<int>();
+  const std::weak_ptr<void> alive = owner;
+  LinkLines lines(toA_.core()->progress(), alive, [](const control::LinkMessage&) {});
+  Heard heard;
+  onProgressThread(toA_, [&] {
+    const auto line = lines.make("kept");
+    const auto comes = [&](uint32_t number) {
+      control::LinkMessage message{"kept", numbered(1, number)};
+      return lines.handle(message);
+    };
+    for (uint32_t i = 0; i < LinkLine::kMostKept; ++i) EXPECT_OK(comes(i));
+    line->listen(heard.keep());
+    EXPECT_OK(comes(LinkLine::kMostKept));
+    EXPECT_EQ(heard.count(), LinkLine::kMostKept + 1);
+    lines.end();
+  });
+  const auto all = heard.all();
+  for (uint32_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], numbered(1, i));
+}
+
 TEST_F(LinkLinesTest, MoreThanIsKeptEndsThePeer) {
   for (uint32_t i = 0; i <= LinkLine::kMostKept; ++i) ofA_->say(numbered(1, i));
   ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
