@@ -112,7 +112,7 @@ TEST_F(RdmaHere, RefusedDevicesAreNamedWithTheReason) {
   for (const RdmaDevice& device : report.devices)
     texts.push_back(device.name + ": " + device.refused);
   EXPECT_EQ(texts, (Strings{"sw0: ", "iw0: iWARP, which is not supported; need InfiniBand or RoCE",
-                            "sw1: PEERLANE_IB_HCA excludes its ports"}));
+                            "sw1: PEERLANE_IB_HCA (^=sw1) excludes its ports"}));
 }
 
 TEST_F(RdmaHere, ThePortIsNamedByItself) {
@@ -131,7 +131,7 @@ TEST_F(RdmaHere, ThePortIsNamedByItself) {
   set("PEERLANE_IB_HCA", "sw0:1");
   EXPECT_EQ(look().refused, "PEERLANE_IB_HCA names sw0:1 with its port, and PEERLANE_IB_PORT is 2");
   set("PEERLANE_IB_HCA", "^sw0:2");
-  EXPECT_EQ(only().refused, "PEERLANE_IB_HCA excludes its ports");
+  EXPECT_EQ(only().refused, "PEERLANE_IB_HCA (^sw0:2) excludes its ports");
   set("PEERLANE_IB_HCA", "sw0");
   set("PEERLANE_IB_PORT", "3");
   EXPECT_EQ(only().refused, "PEERLANE_IB_PORT is 3; the device has 2 ports");

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -63,6 +64,13 @@ std::vector<std::optional<uint8_t>> portsOf(const InterfaceFilter& filter,
         ports.emplace_back(static_cast<uint8_t>(port));
   if (ports.size() < 2) ports.assign(1, wanted);
   return ports;
+}
+
+// As it was set.
+std::string textOf(const InterfaceFilter& filter) {
+  std::string text = filter.exclude ? "^" : "";
+  if (filter.exact) text += "=";
+  return text + fmt::format("{}", fmt::join(filter.names, ","));
 }
 
 }  // namespace
@@ -156,8 +164,9 @@ Status VerbsDevice::choosePort(const InterfaceFilter& filter, std::optional<uint
     states += (states.empty() ? "port " : ", port ") + std::to_string(port) + " is " +
               stateName(state.state);
   }
-  return Status(Code::kNotSupported,
-                states.empty() ? "PEERLANE_IB_HCA excludes its ports" : states);
+  return Status(
+      Code::kNotSupported,
+      states.empty() ? "PEERLANE_IB_HCA (" + textOf(filter) + ") excludes its ports" : states);
 }
 
 Result<ibv_port_attr> VerbsDevice::stateOf(uint8_t number) const {

@@ -26,7 +26,7 @@ struct MemoryRoute {
 };
 
 struct Route {
-  std::string link;           // the one for host memory and words: "self", "shm", "tcp"
+  std::string link;           // the one for host memory and words: "shm", "tcp", "verbs"
   std::string sharedEngine;   // the engine for memory that peers can map: "mapped", "cma", ...
   std::string privateEngine;  // the engine for other memory
   std::string deviceLink;     // in addition to `link`, for GPU memory: "cuda_ipc", or empty

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/device/verbs_offer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "peerlane/core/wire.h"
@@ -110,11 +112,14 @@ Result<VerbsOffer> parseVerbsOffer(std::span<const std::byte> bytes) {
 Result<std::vector<verbs::Gid>> usableGids(const verbs::VerbsDevice& device, const Config& config) {
   PEERLANE_ASSIGN(std::vector<verbs::Gid> gids, device.gids());
   if (config.ibGidIndex) {
+    std::vector<uint32_t> there;
+    for (const verbs::Gid& gid : gids) there.push_back(gid.index);
     std::erase_if(gids, [&](const verbs::Gid& gid) { return gid.index != *config.ibGidIndex; });
     if (gids.empty())
-      return Status(Code::kInvalidArgument, "PEERLANE_IB_GID_INDEX is " +
-                                                std::to_string(*config.ibGidIndex) + ", where " +
-                                                device.name() + " has no address");
+      return Status(Code::kInvalidArgument,
+                    fmt::format("PEERLANE_IB_GID_INDEX is {}, where {} has no address; it has "
+                                "addresses at {}",
+                                *config.ibGidIndex, device.name(), fmt::join(there, ", ")));
   }
   std::stable_sort(gids.begin(), gids.end(), [](const verbs::Gid& a, const verbs::Gid& b) {
     return static_cast<int>(a.kind) > static_cast<int>(b.kind);
