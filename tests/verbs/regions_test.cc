@@ -25,6 +25,14 @@ class RegionTest : public ConnectedTest {
     EXPECT_EQ(verbs.dereg_mr(made), 0);
     return 0;
   }
+  // Connected to another one; a page travels in one packet.
+  ibv_qp* pairOfWholePages() {
+    PathWishes path;
+    path.mtu = IBV_MTU_4096;
+    ibv_qp* pair = makePair();
+    connect(pair, makePair(), path);
+    return pair;
+  }
   static constexpr size_t kBytes = 16384;
 };
 
@@ -64,11 +72,7 @@ TEST_F(RegionTest, OnDemandTakesWholePagesEverywhere) {
   ASSERT_NE(attributes.odp_caps.general_caps & IBV_ODP_SUPPORT, 0u);
   ibv_mr* made = verbs.reg_mr(domain, far->at(), kBytes, kAllRights | IBV_ACCESS_ON_DEMAND);
   ASSERT_NE(made, nullptr) << strerror(errno);
-  PathWishes path;
-  path.mtu = IBV_MTU_4096;
-  ibv_qp* c = makePair();
-  ibv_qp* d = makePair();
-  connect(c, d, path);
+  ibv_qp* c = pairOfWholePages();
   ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, 8192);
   wish.wr.rdma.rkey = made->rkey;
   EXPECT_EQ(run(c, wish).status, IBV_WC_SUCCESS);
@@ -91,11 +95,7 @@ TEST_F(RegionTest, OnDemandAtAnAddressOfItsOwn) {
   ibv_mr* made = verbs.reg_mr_iova2(domain, near->at(), kPages * kPage, name,
                                     kAllRights | IBV_ACCESS_ON_DEMAND);
   ASSERT_NE(made, nullptr) << strerror(errno);
-  PathWishes path;
-  path.mtu = IBV_MTU_4096;
-  ibv_qp* c = makePair();
-  ibv_qp* d = makePair();
-  connect(c, d, path);
+  ibv_qp* c = pairOfWholePages();
   ibv_send_wr wish = request(IBV_WR_RDMA_WRITE, kPage);
   wish.sg_list->addr = name;
   wish.sg_list->lkey = made->lkey;
