@@ -4,7 +4,9 @@
 // used up.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "peerlane/program/words/word.h"
@@ -33,6 +35,28 @@ class VerbsCredits : public testing::TestWithParam<bool> {
   VerbsJoint joint_{sides_[0], sides_[1], {.ordersWrites = GetParam(), .window = 4}};
   VerbsSide::Memory memory_[2];
   RemoteMemory remote_[2];
+};
+
+// Calls `then` once, when a device has been asked to wake its side for the next completion.
+class AfterArming {
+ public:
+  AfterArming(ibv_context* device, std::function<void()> then) : device_(device) {
+    real = std::exchange(device_->ops.req_notify_cq, &arm);
+    next = std::move(then);
+  }
+  ~AfterArming() { device_->ops.req_notify_cq = real; }
+  AfterArming(const AfterArming&) = delete;
+  AfterArming& operator=(const AfterArming&) = delete;
+
+ private:
+  static int arm(ibv_cq* queue, int solicitedOnly) {
+    const int error = real(queue, solicitedOnly);
+    if (const auto then = std::exchange(next, nullptr)) then();
+    return error;
+  }
+  static inline int (*real)(ibv_cq*, int) = nullptr;
+  static inline std::function<void()> next;
+  ibv_context* const device_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Words, VerbsCredits, testing::Bool(),
@@ -135,6 +159,28 @@ TEST_P(VerbsCredits, ASleeperIsWokenForWhatItWaitsFor) {
     EXPECT_EQ(posters[0].takeCode(), Code::kOk);
     EXPECT_EQ(posters[1].takeCode(), Code::kOk);
   }
+}
+
+// The event of a word that comes just after the queue was armed is not taken by the look that
+// follows, which would leave the queue unarmed: nothing would wake this side for the next word.
+TEST_P(VerbsCredits, AWordThatComesWhileTheQueueIsArmedDoesNotDisarmIt) {
+  Poster poster(joint_, 1);
+  const auto send = [&](uint64_t value) {
+    poster.store(remote_[0], 24, value);
+    poster.serve();
+    for (int side : {1, 0}) HcaControl::get().settle(sides_[side].device());
+  };
+  {
+    const AfterArming later(sides_[0].device(), [&] { send(1); });
+    joint_.run(0);
+  }
+  EXPECT_EQ(word(0, 24), 1u);
+  for (int i = 0; sides_[0].isWoken() && i < 100; ++i) joint_.run(0);
+  ASSERT_FALSE(sides_[0].isWoken()) << "it never sleeps";
+  send(2);
+  EXPECT_TRUE(sides_[0].isWoken());
+  EXPECT_EQ(joint_.settle(poster), Code::kOk);
+  EXPECT_TRUE(joint_.until([&] { return word(0, 24) == 2; }));
 }
 
 // The peer's question uses up the last but one credit of this side, which then waits for more: it

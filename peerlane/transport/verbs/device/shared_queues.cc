@@ -207,9 +207,11 @@ bool SharedQueues::poll() {
   // A thread that polls for the last time before it sleeps must not be sent away: it arms the
   // queue.
   right_.take();
+  if (isArmed_ && member_->mayRead.exchange(false, std::memory_order_relaxed)) takeEvents();
   bool moved = handOut();
   if (nobodyPolls()) {
     stopPolling();
+    // An event that comes from here on stays: its turn arms the queue again, and this one does not.
     if (!isArmed_) {
       arm();
       moved |= handOut();
@@ -220,7 +222,6 @@ bool SharedQueues::poll() {
 }
 
 bool SharedQueues::handOut() {
-  if (isArmed_ && member_->mayRead.exchange(false, std::memory_order_relaxed)) takeEvents();
   const bool moved = drain();
   if (takenUp_ != 0) {
     posted_ -= std::min(posted_, std::exchange(takenUp_, 0));
