@@ -31,19 +31,12 @@ RegionGrant grantFor(const RegionRecord& record) {
 
 }  // namespace
 
-Status Grants::send(uint64_t request, const RegionRecord& record, Link& link) {
-  PEERLANE_ASSIGN(LinkPart own, link.grant(record));
+Status Grants::send(uint64_t request, const RegionRecord& record, const Link& link, LinkPart own) {
   Grant grant{grantFor(record), std::move(own)};
   const control::ImportReply reply = replyWith(request, link.traits().transport, grant);
   std::vector<Fd> fds;
   if (grant.own.fd) fds.push_back(std::move(grant.own.fd));
   return env_.connection->send(reply, std::move(fds));
-}
-
-Status Grants::sendSlab(const RegionRecord& slab) {
-  for (Link* link : links_.live())
-    if (link->traits().carriesWords()) PEERLANE_RETURN_IF_ERROR(send(0, slab, *link));
-  return Status::ok();
 }
 
 Status Grants::grant(const control::ImportRequest& message, const RegionRecord& record) {
@@ -53,10 +46,12 @@ Status Grants::grant(const control::ImportRequest& message, const RegionRecord& 
   Status refused;
   while (Link* const link = links_.granting(record.memory.kind, links)) {
     const std::string& name = link->traits().transport;
-    Status sent = send(message.request, record, *link);
-    if (sent.code() != Code::kNotSupported || record.memory.device.kind == DeviceKind::kHost)
-      return sent;
-    if (refused.isOk()) refused = sent.withContext("link " + name);
+    Result<LinkPart> own = link->grant(record);
+    if (own.isOk()) return send(message.request, record, *link, std::move(*own));
+    if (own.status().code() != Code::kNotSupported ||
+        record.memory.device.kind == DeviceKind::kHost)
+      return own.status();
+    if (refused.isOk()) refused = own.status().withContext("link " + name);
     std::erase(links, name);
   }
   if (refused.isOk())

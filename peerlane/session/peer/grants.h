@@ -10,9 +10,11 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "peerlane/memory/region_table.h"
+#include "peerlane/memory/remote_memory.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/wire/control_message.h"
@@ -25,9 +27,10 @@ class Grants {
 
   Grants(PeerEnvironment& env, const LinkSet& links) : env_(env), links_(links) {}
 
-  // Tells the peer what it must know to reach this side's slab, over each link that carries words.
-  // Errors: the links'.
-  Status sendSlab(const RegionRecord& slab);
+  // Tells the peer what it must know to reach this side's slab over a link.
+  Status sendSlab(const RegionRecord& slab, const Link& link, LinkPart own) {
+    return send(/*request=*/0, slab, link, std::move(own));
+  }
   // Takes a region back; `done` is called when the peer has confirmed or is proven dead. `freed`:
   // the memory has gone already.
   void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done);
@@ -45,7 +48,7 @@ class Grants {
  private:
   // Errors: kNotSupported (no link for that), the link's.
   Status grant(const control::ImportRequest& message, const RegionRecord& record);
-  Status send(uint64_t request, const RegionRecord& record, Link& link);
+  Status send(uint64_t request, const RegionRecord& record, const Link& link, LinkPart own);
   Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
   void askForRevocations();
 

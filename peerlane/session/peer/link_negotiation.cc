@@ -168,6 +168,10 @@ bool LinkNegotiation::carriesWords() const {
 Status LinkNegotiation::complete(const std::string& name, Offer theirs, bool& isMade) {
   auto link = pending_.at(name)->complete(std::move(theirs));
   pending_.erase(name);
+  // A link is of no use where the peer cannot write this side's words: a NIC may not take their
+  // memory, because the process may lock too little.
+  if (link.isOk() && (*link)->traits().carriesWords())
+    if (Status granted = slabs_.grantOver(**link); !granted.isOk()) link = std::move(granted);
   isMade = link.isOk();
   // A shortage passes, as for the offers.
   if (link.status().code() == Code::kUnavailable && !carriesWords())

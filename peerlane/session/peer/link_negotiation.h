@@ -15,6 +15,7 @@
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
 #include "peerlane/session/peer/remote_process.h"
+#include "peerlane/session/peer/slab_pair.h"
 #include "peerlane/session/wire/control_message.h"
 #include "peerlane/transport/transport.h"
 
@@ -23,8 +24,8 @@ namespace peerlane {
 class LinkNegotiation {
  public:
   LinkNegotiation(PeerEnvironment& env, const RemoteProcess& process, LinkSet& links,
-                  LinkLines& lines)
-      : env_(env), process_(process), links_(links), lines_(lines) {}
+                  LinkLines& lines, SlabPair& slabs)
+      : env_(env), process_(process), links_(links), lines_(lines), slabs_(slabs) {}
 
   // To be called when the peer is known. An acceptor on a Unix socket waits for the first offers: a
   // hello may be a recorded one, so descriptors, and the right to read this process, are given only
@@ -69,6 +70,7 @@ class LinkNegotiation {
   const RemoteProcess& process_;
   LinkSet& links_;
   LinkLines& lines_;
+  SlabPair& slabs_;
   std::map<std::string, std::unique_ptr<PendingLink>> pending_;  // this side's offers
   Offered offers_;             // the peer's, kept by the acceptor until the initiator chose
   bool hasOffers_ = false;     // acceptor: they came

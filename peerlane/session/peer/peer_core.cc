@@ -105,8 +105,8 @@ Status PeerCore::goOnWithLinks(const Status& negotiated) {
   }
   if (!imports_.isOpen()) {
     imports_.open();
-    PEERLANE_ASSIGN(const RegionRecord* const own, slabs_.make());
-    PEERLANE_RETURN_IF_ERROR(grants_.sendSlab(*own));
+    for (auto& [link, part] : slabs_.takeGranted())
+      PEERLANE_RETURN_IF_ERROR(grants_.sendSlab(slabs_.ownRecord(), *link, std::move(part)));
   }
   maybeReady();
   return Status::ok();

@@ -152,8 +152,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   LinkLines lines_{env_.around.progress, env_.peer, [this](const control::LinkMessage& message) {
                      (void)env_.connection->sendIfOpen(message);
                    }};
-  LinkNegotiation negotiation_{env_, process_, links_, lines_};
   SlabPair slabs_{env_, links_};
+  LinkNegotiation negotiation_{env_, process_, links_, lines_, slabs_};
   DeviceWindows windows_{env_, links_, slabs_};
   Imports imports_{env_, links_};
   RevokedImports revoked_{env_, imports_};

@@ -11,9 +11,13 @@
 
 namespace peerlane {
 
-Result<const RegionRecord*> SlabPair::make() {
-  PEERLANE_ASSIGN(own_, makeLibraryMemory(env_.around.regions, slab::kBytes));
-  return own_.get();
+Status SlabPair::grantOver(Link& link) {
+  if (!own_) {
+    PEERLANE_ASSIGN(own_, makeLibraryMemory(env_.around.regions, slab::kBytes));
+  }
+  PEERLANE_ASSIGN(LinkPart part, link.grant(*own_));
+  granted_.emplace_back(&link, std::move(part));
+  return Status::ok();
 }
 
 Status SlabPair::adopt(const control::ImportReply& message) {

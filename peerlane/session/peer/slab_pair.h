@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peerlane/memory/import_cache.h"
+#include "peerlane/memory/remote_memory.h"
 #include "peerlane/os/fd.h"
 #include "peerlane/session/peer/link_set.h"
 #include "peerlane/session/peer/peer_environment.h"
@@ -53,8 +55,11 @@ class SlabPair {
   // --- Progress thread ---
   // The peer's has come over each link that carries words, and this side's was made.
   bool areThere() const;
-  // Returns the record that is to be granted to the peer.
-  Result<const RegionRecord*> make();
+  // Grants this side's to the peer over a link that carries words, for takeGranted(). Errors: the
+  // link's, which is then not to be used.
+  Status grantOver(Link& link);
+  const RegionRecord& ownRecord() const { return *own_; }
+  std::vector<std::pair<Link*, LinkPart>> takeGranted() { return std::exchange(granted_, {}); }
   Status adopt(const control::ImportReply& message);
   // Another link carries words from now on.
   void changeLink();
@@ -70,6 +75,7 @@ class SlabPair {
   LinkSet& links_;
   std::shared_ptr<RegionRecord> own_;
   std::shared_ptr<ImportedRegion> peers_;
+  std::vector<std::pair<Link*, LinkPart>> granted_;      // of this side's, not sent yet
   std::vector<std::unique_ptr<RemoteMemory>> memories_;  // over each link that carries words
   // The one of LinkSet::words(): release by the progress thread, acquire by all.
   std::atomic<const RemoteMemory*> current_{nullptr};

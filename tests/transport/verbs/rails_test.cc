@@ -290,6 +290,65 @@ TEST_F(Rails, ThePortsThatAreNamedAreRails) {
   EXPECT_EQ(portsFor({}), (std::vector<int>{1}));
 }
 
+// A process may lock the control block of a link, and not the memory of the words beside it.
+enum class Limited : uint8_t { kDialler, kAcceptor, kBoth };
+class LittleLockable : public Rails, public testing::WithParamInterface<Limited> {
+ protected:
+  LittleLockable() {
+    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // a link is refused
+    config_.links = {"verbs", "tcp"};
+    config_.strict = false;
+  }
+  ~LittleLockable() override { setLogSink({}); }
+  // Of two contexts of which the one or the other has a device of so little.
+  Result<Peer> connected(bool isStrict) {
+    config_.strict = isStrict;
+    a_ = MUST(Context::create({config_, {}, ""}));
+    b_ = MUST(Context::create({config_, {}, ""}));
+    if (GetParam() != Limited::kBoth) {
+      // A context opens its device for its first peer, this one with all that there is.
+      other_ = MUST(Context::create({config_, {}, ""}));
+      const auto& first = GetParam() == Limited::kDialler ? b_ : a_;
+      first_ = MUST(first->connect(other_->ticket(), kSoon));
+      EXPECT_EQ(first_.route().link, "verbs");
+    }
+    const Environment little(HcaSettings{{"LIMITS", "lockedBytes=100000"}});
+    return a_->connect(b_->ticket(), kSoon);
+  }
+
+  Config config_ = configWith(1);
+  std::unique_ptr<Context> a_, b_, other_;
+  Peer first_;
+};
+INSTANTIATE_TEST_SUITE_P(Sides, LittleLockable,
+                         testing::Values(Limited::kDialler, Limited::kAcceptor, Limited::kBoth),
+                         [](const auto& each) {
+                           return each.param == Limited::kDialler    ? "Dialler"
+                                  : each.param == Limited::kAcceptor ? "Acceptor"
+                                                                     : "Both";
+                         });
+
+TEST_P(LittleLockable, TheNextLinkIsTakenAndTheRouteSaysWhy) {
+  const Peer peer = MUST(connected(/*isStrict=*/false));
+  EXPECT_EQ(linksOf(peer), Names{"tcp"});
+  const std::string route = peer.route().toString();
+  EXPECT_NE(route.find("ulimit -l"), std::string::npos) << route;
+  const Peer back = MUST(b_->accept(kSoon));
+  EXPECT_EQ(linksOf(back), Names{"tcp"});
+  TestMemory far(*b_, kBytes, false, Access::kRemoteReadWrite, 2);
+  TestMemory near(*a_, kBytes, false, Access::kRemoteReadWrite, 1);
+  const RemoteRegion remote = far.importedBy(peer);
+  const Block block{&near.region(), 0, &remote, 0, kBytes};
+  EXPECT_OK(MUST(put(peer, std::span(&block, 1), {})).wait(kSoon));
+}
+
+TEST_P(LittleLockable, StrictSaysWhatIsTooLittle) {
+  const auto refused = connected(/*isStrict=*/true);
+  ASSERT_FALSE(refused.isOk());
+  EXPECT_NE(refused.status().message().find("ulimit -l"), std::string_view::npos)
+      << refused.status().toString();
+}
+
 class RailsReordered : public Rails, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Placing, RailsReordered, testing::Values("ibta", "relaxed", "adaptive"));
 
