@@ -137,6 +137,25 @@ TEST_F(RdmaHere, ThePortIsNamedByItself) {
   EXPECT_EQ(only().refused, "PEERLANE_IB_PORT is 3; the device has 2 ports");
 }
 
+TEST_F(RdmaHere, SettingsThatAskForWhatIsNotThereAreNamed) {
+  EXPECT_EQ(look().unmet, Strings{});
+  set("PEERLANE_IB_GID_INDEX", "77");
+  EXPECT_EQ(look().unmet, Strings{"PEERLANE_IB_GID_INDEX is 77, where sw0 has no address; it has "
+                                  "addresses at 0, 1, 2, 3"});
+  set("PEERLANE_IB_PKEY", "5");
+  ASSERT_EQ(look().unmet.size(), 2u);
+  EXPECT_EQ(look().unmet[1], "PEERLANE_IB_PKEY is 5, which is no key of sw0; it has 65535");
+  set("PEERLANE_IB_NICS", "2");
+  EXPECT_EQ(look().unmet,
+            Strings{"PEERLANE_IB_NICS is 2; the devices that can be used are 1: sw0:1"});
+  set("PEERLANE_IB_HCA", "mlx5_0");
+  EXPECT_EQ(look().unmet,
+            Strings{"PEERLANE_IB_HCA asks for mlx5_0: no RDMA device that can be used; sw0: "
+                    "PEERLANE_IB_HCA (mlx5_0) excludes its ports"});
+  set("PEERLANE_IB_HCA", "^sw0");
+  EXPECT_EQ(look().unmet, Strings{}) << "nobody asked for it";
+}
+
 TEST_F(RdmaHere, WithoutTheLibraryItsNameIsTheReason) {
   Config config = RdmaHere::config();
   config.ibvLibrary = "/nowhere/libibverbs.so.1";

@@ -63,10 +63,22 @@ void addDevice(const RdmaDevice& device, std::vector<Finding>& findings) {
 }  // namespace
 
 std::vector<Finding> rdmaFindings(const RdmaReport& report) {
-  if (!report.refused.empty())
-    return {{"libibverbs", State::kAbsent, report.refused,
-             "where there is a NIC: apt install libibverbs1 ibverbs-providers"}};
-  std::vector<Finding> findings{{"libibverbs", State::kWorks, report.library, ""}};
+  std::vector<Finding> findings;
+  for (const std::string& unmet : report.unmet)
+    findings.push_back({"rdma settings", State::kBroken, unmet, "a value that is there, or none"});
+  if (!report.isLoaded) {
+    findings.push_back({"libibverbs", State::kAbsent, report.refused,
+                        "where there is a NIC: apt install libibverbs1 ibverbs-providers"});
+    return findings;
+  }
+  findings.push_back({"libibverbs", State::kWorks, report.library, ""});
+  if (!report.refused.empty()) {
+    if (!report.unmet.empty()) return findings;  // which says it
+    findings.push_back({"rdma devices", State::kAbsent, report.refused,
+                        "where there is a NIC: load its driver (/sys/class/infiniband lists the "
+                        "device then), and give a container /dev/infiniband"});
+    return findings;
+  }
   if (report.devices.empty())
     findings.push_back({"rdma devices", State::kAbsent,
                         "none: other hosts are reached through tcp, if at all", ""});

@@ -17,6 +17,7 @@
 #include "peerlane/os/verbs/device_distance.h"
 #include "peerlane/os/verbs/registration_probe.h"
 #include "peerlane/os/verbs/verbs_device.h"
+#include "peerlane/os/verbs/wanted_devices.h"
 
 namespace peerlane {
 namespace {
@@ -173,11 +174,13 @@ RdmaReport inspectRdma(const Config& config, RdmaProbe probe) {
   report.library = config.ibvLibrary;
   report.frees = findFreeWatch();
   report.peerMemory = findPeerMemory();
+  report.unmet = verbs::unmetSettings(config);
   const auto library = verbs::library(config.ibvLibrary);
   if (!library.isOk()) {
     report.refused = library.status().message();
     return report;
   }
+  report.isLoaded = true;
   const auto found = VerbsDevice::survey(**library, config.ibDevices, config.ibPort);
   if (!found.isOk()) {
     report.refused = found.status().message();

@@ -49,10 +49,12 @@ struct RdmaDevice {
 };
 
 struct RdmaReport {
-  std::string library;  // as PEERLANE_IBV_SO
-  std::string refused;  // why no device can be looked for
+  std::string library;    // as PEERLANE_IBV_SO
+  bool isLoaded = false;  // that library
+  std::string refused;    // why no device can be looked for
   std::vector<RdmaDevice> devices;
-  RdmaAbility frees{};       // of memory that the program did not register can be watched
+  std::vector<std::string> unmet;  // settings that ask for what is not there, a sentence for each
+  RdmaAbility frees{};             // of memory that the program did not register can be watched
   RdmaAbility peerMemory{};  // the kernel module by which NICs reach GPU memory by its address
 };
 

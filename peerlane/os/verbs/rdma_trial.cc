@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "peerlane/os/verbs/verbs_device.h"
+#include "peerlane/os/verbs/wanted_devices.h"
 
 namespace peerlane {
 namespace {
@@ -108,18 +109,13 @@ Status RdmaTrial::Parts::begin(const Config& config) {
 
 // RoCE v2 where there is one, as links do.
 Status RdmaTrial::Parts::chooseGid(const Config& config) {
-  PEERLANE_ASSIGN(const std::vector<verbs::Gid> gids, device->gids());
-  const verbs::Gid* best = nullptr;
-  for (const verbs::Gid& one : gids) {
-    if (config.ibGidIndex ? one.index == *config.ibGidIndex
-                          : best == nullptr || (one.kind > best->kind) ||
-                                (one.kind == best->kind && best->isLinkLocal()))
-      best = &one;
-  }
-  if (best == nullptr)
-    return Status(Code::kNotSupported, device->name() + " has no address" +
-                                           (config.ibGidIndex ? " of PEERLANE_IB_GID_INDEX" : ""));
-  gid = *best;
+  PEERLANE_ASSIGN(const std::vector<verbs::Gid> gids, verbs::usableGids(*device, config));
+  if (gids.empty()) return Status(Code::kNotSupported, device->name() + " has no address");
+  const auto isBest = [&](const verbs::Gid& one) {
+    return one.kind == gids.front().kind && !one.isLinkLocal();
+  };
+  const auto best = std::find_if(gids.begin(), gids.end(), isBest);
+  gid = best == gids.end() ? gids.front() : *best;
   return Status::ok();
 }
 

@@ -92,7 +92,12 @@ Status LinkNegotiation::sendOffers(bool all) {
       // A shortage passes; a pair that took a worse link for it would stay with that.
       if (pending.status().code() == Code::kUnavailable && !offersLink())
         return pending.status().withContext("link " + name);
-      refuse(name, std::string(pending.status().message()));
+      // What the user asked for is not there: no link of which one can do without.
+      if (pending.status().code() == Code::kInvalidArgument) {
+        PEERLANE_RETURN_IF_ERROR(refuseFailed(name, pending.status()));
+      } else {
+        refuse(name, std::string(pending.status().message()));
+      }
       continue;
     }
     Offer offer = (*pending)->takeOffer();

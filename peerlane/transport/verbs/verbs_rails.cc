@@ -10,6 +10,7 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/os/topology.h"
+#include "peerlane/os/verbs/wanted_devices.h"
 
 namespace peerlane {
 namespace {
@@ -17,10 +18,6 @@ namespace {
 using verbs::VerbsDevice;
 
 constexpr uint32_t kMostByGpus = 4;
-
-std::string nameOf(const VerbsDevice& device) {
-  return device.name() + ":" + std::to_string(device.port());
-}
 
 // The memory of the processor that runs this.
 MemorySite siteOfHost() {
@@ -73,16 +70,7 @@ Result<std::unique_ptr<VerbsDevice>> VerbsRails::open(uint32_t number, const Con
 }
 
 Status VerbsRails::choose(const Config& config) {
-  PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
-  PEERLANE_ASSIGN(Devices devices, VerbsDevice::openAll(*library, config.ibDevices, config.ibPort));
-  if (config.ibNics > devices.size()) {
-    std::vector<std::string> names;
-    for (const auto& device : devices) names.push_back(nameOf(*device));
-    return Status(Code::kInvalidArgument, "PEERLANE_IB_NICS is " + std::to_string(config.ibNics) +
-                                              "; the devices that can be used are " +
-                                              std::to_string(names.size()) + ": " +
-                                              fmt::format("{}", fmt::join(names, ", ")));
-  }
+  PEERLANE_ASSIGN(Devices devices, verbs::openWanted(config));
   const std::vector<size_t> chosen = chosenOf(devices, config.ibNics);
   if (chosen.size() > 1) measure(devices, chosen);
   for (const size_t index : chosen) {

@@ -36,8 +36,8 @@ class VerbsRails {
   static uint32_t most(const Config& config, const cuda::Gpus& gpus);
 
   // The device of rail `number`, opened anew. Errors: as VerbsDevice::openAll(); kInvalidArgument
-  // where the settings ask for more than there are; kNotSupported where the GPUs of the context
-  // have fewer nearest ones.
+  // where the settings ask for what is not there, or for more; kNotSupported where the GPUs of the
+  // context have fewer nearest ones.
   Result<std::unique_ptr<verbs::VerbsDevice>> open(uint32_t number, const Config& config);
   // Null: there is one rail, and nothing to choose between. Requires: open() returned OK once.
   const std::shared_ptr<const LinkRails>& table() const { return table_; }

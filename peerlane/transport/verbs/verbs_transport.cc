@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/os/verbs/wanted_devices.h"
 #include "peerlane/transport/verbs/device/verbs_offer.h"
 #include "peerlane/transport/verbs/request/news.h"
 #include "peerlane/transport/verbs/verbs_link.h"
@@ -31,14 +32,15 @@ class PendingVerbsLink final : public PendingLink {
 
   Status begin() {
     const VerbsDevice& device = nic_->device();
-    PEERLANE_ASSIGN(offer_.gids, usableGids(device, surroundings_.config));
+    PEERLANE_ASSIGN(offer_.gids, verbs::usableGids(device, surroundings_.config));
+    offer_.gids.resize(std::min(offer_.gids.size(), VerbsOffer::kMostGids));
     PEERLANE_ASSIGN(auto pair, QueuePair::create(nic_->domain(), nic_->queues().completions(),
                                                  nic_->queues().receives()));
     PEERLANE_RETURN_IF_ERROR(checkLimits(*pair));
     PEERLANE_ASSIGN(control_, takeControl());
     PEERLANE_ASSIGN(offer_.receives, nic_->queues().reserve(pair->limits().requests));
     pair_ = std::move(pair);
-    offer_.device = device.name() + ":" + std::to_string(device.port());
+    offer_.device = verbs::nameOf(device);
     offer_.isEthernet = device.isEthernet();
     offer_.adds = device.limits().atomic_cap != IBV_ATOMIC_NONE;
     offer_.mailsWords = true;

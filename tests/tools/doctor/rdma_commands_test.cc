@@ -40,6 +40,15 @@ class OverRdma : public ::testing::Test {
   std::string folder_ = "/dev/shm/peerlane-XXXXXX";
 };
 
+TEST_F(OverRdma, DoctorNamesSettingsThatAskForWhatIsNotThere) {
+  CommandRun doctor({"doctor"}, with({"PEERLANE_IB_GID_INDEX=77"}));
+  EXPECT_EQ(doctor.wait(), 1) << doctor.out() << doctor.err();
+  EXPECT_TRUE(matches(doctor.out(),
+                      "\n +rdma settings +broken +PEERLANE_IB_GID_INDEX is 77, where "
+                      "sw0 has no address"))
+      << doctor.out();
+}
+
 TEST_F(OverRdma, DoctorShowsDevicesAndWhatIsRefused) {
   CommandRun doctor({"doctor"},
                     with({"SOFTWARE_HCA_DEVICES=sw0,iw0", "SOFTWARE_HCA_IWARP=iw0",
@@ -66,7 +75,9 @@ TEST_F(OverRdma, DoctorShowsDevicesAndWhatIsRefused) {
 
 TEST_F(OverRdma, DoctorSaysWhyThereIsNoLibrary) {
   CommandRun doctor({"doctor"}, {"PEERLANE_IBV_SO=/nowhere/libibverbs.so.1"});
-  ASSERT_EQ(doctor.wait(), 0) << doctor.out() << doctor.err();
+  ASSERT_EQ(doctor.wait(), 1) << doctor.out() << doctor.err();
+  EXPECT_TRUE(matches(doctor.out(), "rdma settings +broken +PEERLANE_IBV_SO asks for /nowhere/"))
+      << doctor.out();
   EXPECT_TRUE(matches(doctor.out(), "libibverbs +absent +no libibverbs here: /nowhere/libibverbs"))
       << doctor.out();
   EXPECT_FALSE(matches(doctor.out(), "two processes, verbs")) << doctor.out();

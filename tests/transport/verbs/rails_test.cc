@@ -349,6 +349,67 @@ TEST_P(LittleLockable, StrictSaysWhatIsTooLittle) {
       << refused.status().toString();
 }
 
+// A setting that asks for what is not there: the next link is taken where none is wanted for
+// certain, with the reason in the route.
+struct Wish {
+  const char* name;
+  void (*ask)(Config&);
+  const char* answer;
+};
+class RailsAskedFor : public Rails, public testing::WithParamInterface<Wish> {
+ protected:
+  RailsAskedFor() {
+    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // a link is refused
+  }
+  ~RailsAskedFor() override { setLogSink({}); }
+  Result<Peer> connected(bool isStrict) {
+    Config config = configWith(0);
+    config.links = {"verbs", "tcp"};
+    b_ = MUST(Context::create({config, {}, ""}));
+    config.strict = isStrict;
+    GetParam().ask(config);
+    a_ = MUST(Context::create({config, {}, ""}));
+    return a_->connect(b_->ticket(), kSoon);
+  }
+  std::unique_ptr<Context> a_, b_;
+};
+INSTANTIATE_TEST_SUITE_P(
+    Settings, RailsAskedFor,
+    testing::Values(
+        Wish{"Library", [](Config& config) { config.ibvLibrary = "/nowhere/libibverbs.so"; },
+             "PEERLANE_IBV_SO asks for /nowhere/libibverbs.so: no libibverbs here"},
+        Wish{"Device", [](Config& config) { config.ibDevices.names = {"mlx5_7"}; },
+             "PEERLANE_IB_HCA asks for mlx5_7: no RDMA device that can be used; sw0: "},
+        Wish{"Port", [](Config& config) { config.ibPort = 9; },
+             "PEERLANE_IB_PORT asks for 9: no RDMA device that can be used; sw0: "},
+        Wish{"Address", [](Config& config) { config.ibGidIndex = 200; },
+             "PEERLANE_IB_GID_INDEX is 200"},
+        Wish{"Number", [](Config& config) { config.ibNics = 5; }, "PEERLANE_IB_NICS is 5"}),
+    [](const auto& each) { return each.param.name; });
+
+TEST_P(RailsAskedFor, TheRouteSaysThatItIsNotThere) {
+  const Peer peer = MUST(connected(/*isStrict=*/false));
+  EXPECT_EQ(linksOf(peer), Names{"tcp"});
+  const std::string route = peer.route().toString();
+  EXPECT_NE(route.find(GetParam().answer), std::string::npos) << route;
+}
+
+TEST_P(RailsAskedFor, StrictRefusesToDoWithout) {
+  const auto refused = connected(/*isStrict=*/true);
+  ASSERT_FALSE(refused.isOk());
+  EXPECT_NE(refused.status().message().find(GetParam().answer), std::string_view::npos)
+      << refused.status().toString();
+}
+
+// Nobody asked for it: a device that is left out is none that is missed.
+TEST_F(Rails, WhatASettingLeavesOutIsNotMissed) {
+  Config config = configWith(0);
+  config.links = {"verbs", "tcp"};
+  config.ibDevices = {.exclude = true, .exact = false, .names = {"sw"}};
+  const ContextPair pair(config);
+  EXPECT_EQ(linksOf(pair.toB), Names{"tcp"});
+}
+
 class RailsReordered : public Rails, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Placing, RailsReordered, testing::Values("ibta", "relaxed", "adaptive"));
 

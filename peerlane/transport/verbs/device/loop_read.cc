@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
+#include "peerlane/os/verbs/wanted_devices.h"
 
 namespace peerlane {
 
@@ -44,7 +45,7 @@ Status LoopRead::join() {
   own.lid = device.portState().lid;
   own.pair = pair->number();
   own.firstPacket = pair->firstPacket();
-  PEERLANE_ASSIGN(own.gids, usableGids(device, config_));
+  PEERLANE_ASSIGN(own.gids, verbs::usableGids(device, config_));
   if (own.gids.empty()) return Status(Code::kUnavailable, device.name() + " has no address");
   PEERLANE_RETURN_IF_ERROR(pair->connect(own, own.gids.front(), own.gids.front(), config_));
   pair_ = std::move(pair);

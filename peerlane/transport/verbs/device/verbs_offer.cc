@@ -109,25 +109,6 @@ Result<VerbsOffer> parseVerbsOffer(std::span<const std::byte> bytes) {
   return offer;
 }
 
-Result<std::vector<verbs::Gid>> usableGids(const verbs::VerbsDevice& device, const Config& config) {
-  PEERLANE_ASSIGN(std::vector<verbs::Gid> gids, device.gids());
-  if (config.ibGidIndex) {
-    std::vector<uint32_t> there;
-    for (const verbs::Gid& gid : gids) there.push_back(gid.index);
-    std::erase_if(gids, [&](const verbs::Gid& gid) { return gid.index != *config.ibGidIndex; });
-    if (gids.empty())
-      return Status(Code::kInvalidArgument,
-                    fmt::format("PEERLANE_IB_GID_INDEX is {}, where {} has no address; it has "
-                                "addresses at {}",
-                                *config.ibGidIndex, device.name(), fmt::join(there, ", ")));
-  }
-  std::stable_sort(gids.begin(), gids.end(), [](const verbs::Gid& a, const verbs::Gid& b) {
-    return static_cast<int>(a.kind) > static_cast<int>(b.kind);
-  });
-  if (gids.size() > VerbsOffer::kMostGids) gids.resize(VerbsOffer::kMostGids);
-  return gids;
-}
-
 Result<GidPair> agreeOnGids(const VerbsOffer& dialler, const VerbsOffer& listener) {
   if (dialler.isEthernet != listener.isEthernet)
     return Status(Code::kNotSupported, "one side has an InfiniBand port (" +

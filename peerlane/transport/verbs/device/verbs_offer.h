@@ -45,10 +45,6 @@ std::vector<std::byte> encodeVerbsOffer(const VerbsOffer& offer);
 // naming both).
 Result<VerbsOffer> parseVerbsOffer(std::span<const std::byte> bytes);
 
-// The addresses of the device's port that the settings allow, RoCE v2 first. Errors:
-// kInvalidArgument (none at PEERLANE_IB_GID_INDEX), kSystem.
-Result<std::vector<verbs::Gid>> usableGids(const verbs::VerbsDevice& device, const Config& config);
-
 // The addresses by which two ports reach each other: those of one kind and family, in one network
 // where there are any. The same pair on both sides: `dialler` made the connection. Errors:
 // kNotSupported naming the addresses of both.

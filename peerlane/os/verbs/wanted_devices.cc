@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/os/verbs/wanted_devices.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "peerlane/os/verbs/verbs_library.h"
+
+namespace peerlane::verbs {
+namespace {
+
+using Devices = std::vector<std::unique_ptr<VerbsDevice>>;
+
+// `wish`: what a user has named, and so wants; empty: nothing.
+Status noneFor(const std::string& wish, const Status& why) {
+  if (why.code() != Code::kNotSupported || wish.empty()) return why;
+  return Status(Code::kInvalidArgument, wish + ": " + std::string(why.message()));
+}
+
+std::string libraryNamed(const Config& config) {
+  if (config.ibvLibrary == Config().ibvLibrary) return {};
+  return "PEERLANE_IBV_SO asks for " + config.ibvLibrary;
+}
+
+std::string deviceNamed(const Config& config) {
+  if (!config.ibDevices.exclude && !config.ibDevices.names.empty())
+    return fmt::format("PEERLANE_IB_HCA asks for {}", fmt::join(config.ibDevices.names, ","));
+  if (config.ibPort) return "PEERLANE_IB_PORT asks for " + std::to_string(*config.ibPort);
+  return {};
+}
+
+}  // namespace
+
+std::string nameOf(const VerbsDevice& device) {
+  return device.name() + ":" + std::to_string(device.port());
+}
+
+Result<Devices> openWanted(const Config& config) {
+  const Result<const Library*> library = verbs::library(config.ibvLibrary);
+  if (!library.isOk()) return noneFor(libraryNamed(config), library.status());
+  Result<Devices> found = VerbsDevice::openAll(**library, config.ibDevices, config.ibPort);
+  if (!found.isOk()) return noneFor(deviceNamed(config), found.status());
+  if (config.ibNics <= found->size()) return found;
+  std::vector<std::string> names;
+  for (const auto& device : *found) names.push_back(nameOf(*device));
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("PEERLANE_IB_NICS is {}; the devices that can be used are {}: {}",
+                  static_cast<unsigned>(config.ibNics), names.size(), fmt::join(names, ", ")));
+}
+
+Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& config) {
+  PEERLANE_ASSIGN(std::vector<Gid> gids, device.gids());
+  if (config.ibGidIndex) {
+    std::vector<uint32_t> there;
+    for (const Gid& gid : gids) there.push_back(gid.index);
+    std::erase_if(gids, [&](const Gid& gid) { return gid.index != *config.ibGidIndex; });
+    if (gids.empty())
+      return Status(Code::kInvalidArgument,
+                    fmt::format("PEERLANE_IB_GID_INDEX is {}, where {} has no address; it has "
+                                "addresses at {}",
+                                *config.ibGidIndex, device.name(), fmt::join(there, ", ")));
+  }
+  std::stable_sort(gids.begin(), gids.end(), [](const Gid& a, const Gid& b) {
+    return static_cast<int>(a.kind) > static_cast<int>(b.kind);
+  });
+  return gids;
+}
+
+std::vector<std::string> unmetSettings(const Config& config) {
+  std::vector<std::string> unmet;
+  const auto note = [&unmet](const Status& status) {
+    if (status.code() == Code::kInvalidArgument) unmet.emplace_back(status.message());
+  };
+  const Result<Devices> devices = openWanted(config);
+  if (!devices.isOk()) {
+    note(devices.status());
+    return unmet;
+  }
+  for (const auto& device : *devices) {
+    note(usableGids(*device, config).status());
+    note(device->pkeyIndex(config.ibPkey).status());
+  }
+  return unmet;
+}
+
+}  // namespace peerlane::verbs

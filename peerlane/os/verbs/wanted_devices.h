@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The settings that choose RDMA devices and their addresses (PEERLANE_IBV_SO, PEERLANE_IB_HCA,
+// _PORT, _NICS, _GID_INDEX, _PKEY), held against the devices that are there. Thread: any.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peerlane/core/config.h"
+#include "peerlane/os/verbs/verbs_device.h"
+
+namespace peerlane::verbs {
+
+// All devices that the settings allow. Errors: kInvalidArgument where they ask for one that is not
+// there, or for more than there are, naming the setting and those that are there; else as
+// VerbsDevice::openAll().
+Result<std::vector<std::unique_ptr<VerbsDevice>>> openWanted(const Config& config);
+
+// The addresses of the device's port that the settings allow, RoCE v2 first. Errors:
+// kInvalidArgument (none at PEERLANE_IB_GID_INDEX), kSystem.
+Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& config);
+
+// "mlx5_0:1"
+std::string nameOf(const VerbsDevice& device);
+
+// One sentence for each setting that asks for what is not there.
+std::vector<std::string> unmetSettings(const Config& config);
+
+}  // namespace peerlane::verbs
