@@ -92,6 +92,8 @@ class Transport {
   // and that none has used.
   virtual void sweep() {}
   // kNotSupported with the reason when the facts alone exclude it ("shm: peer is on another host").
+  // kInvalidArgument, kOutOfMemory: a setting asks for what is not there, or memory is short, which
+  // PEERLANE_STRICT makes an error. kUnavailable: a shortage that passes.
   virtual Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                        const LinkSurroundings& surroundings) = 0;
 };

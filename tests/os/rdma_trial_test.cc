@@ -138,22 +138,38 @@ TEST_F(RdmaHere, ThePortIsNamedByItself) {
 }
 
 TEST_F(RdmaHere, SettingsThatAskForWhatIsNotThereAreNamed) {
-  EXPECT_EQ(look().unmet, Strings{});
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet, Strings{});
   set("PEERLANE_IB_GID_INDEX", "77");
-  EXPECT_EQ(look().unmet, Strings{"PEERLANE_IB_GID_INDEX is 77, where sw0 has no address; it has "
-                                  "addresses at 0, 1, 2, 3"});
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet,
+            Strings{"PEERLANE_IB_GID_INDEX is 77, where sw0 has no address; it has "
+                    "addresses at 0, 1, 2, 3"});
   set("PEERLANE_IB_PKEY", "5");
-  ASSERT_EQ(look().unmet.size(), 2u);
-  EXPECT_EQ(look().unmet[1], "PEERLANE_IB_PKEY is 5, which is no key of sw0; it has 65535");
+  ASSERT_EQ(look(RdmaProbe::kTry).unmet.size(), 2u);
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet[1],
+            "PEERLANE_IB_PKEY is 5, which is no key of sw0; it has 65535");
   set("PEERLANE_IB_NICS", "2");
-  EXPECT_EQ(look().unmet,
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet,
             Strings{"PEERLANE_IB_NICS is 2; the devices that can be used are 1: sw0:1"});
   set("PEERLANE_IB_HCA", "mlx5_0");
-  EXPECT_EQ(look().unmet,
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet,
             Strings{"PEERLANE_IB_HCA asks for mlx5_0: no RDMA device that can be used; sw0: "
                     "PEERLANE_IB_HCA (mlx5_0) excludes its ports"});
   set("PEERLANE_IB_HCA", "^sw0");
-  EXPECT_EQ(look().unmet, Strings{}) << "nobody asked for it";
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet,
+            Strings{"PEERLANE_IB_NICS asks for 2: no RDMA device that can be used; sw0: "
+                    "PEERLANE_IB_HCA (^sw0) excludes its ports"});
+  set("PEERLANE_IB_NICS", "auto");
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet, Strings{}) << "nobody asked for it";
+}
+
+// A context takes some of them.
+TEST_F(RdmaHere, ASettingIsMetWhereOneDeviceHasIt) {
+  set("SOFTWARE_HCA_DEVICES", "sw0,sw1");
+  set("SOFTWARE_HCA_INFINIBAND", "sw1");
+  const auto gidsOf = [](size_t device) { return look().devices[device].ports[0].gids.size(); };
+  ASSERT_GT(gidsOf(0), gidsOf(1));
+  set("PEERLANE_IB_GID_INDEX", std::to_string(gidsOf(0) - 1));
+  EXPECT_EQ(look(RdmaProbe::kTry).unmet, Strings{});
 }
 
 TEST_F(RdmaHere, WithoutTheLibraryItsNameIsTheReason) {

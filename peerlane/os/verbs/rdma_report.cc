@@ -174,7 +174,7 @@ RdmaReport inspectRdma(const Config& config, RdmaProbe probe) {
   report.library = config.ibvLibrary;
   report.frees = findFreeWatch();
   report.peerMemory = findPeerMemory();
-  report.unmet = verbs::unmetSettings(config);
+  if (probe == RdmaProbe::kTry) report.unmet = verbs::unmetSettings(config);
   const auto library = verbs::library(config.ibvLibrary);
   if (!library.isOk()) {
     report.refused = library.status().message();

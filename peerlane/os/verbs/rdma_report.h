@@ -53,8 +53,9 @@ struct RdmaReport {
   bool isLoaded = false;  // that library
   std::string refused;    // why no device can be looked for
   std::vector<RdmaDevice> devices;
-  std::vector<std::string> unmet;  // settings that ask for what is not there, a sentence for each
-  RdmaAbility frees{};             // of memory that the program did not register can be watched
+  // Settings that ask for what is not there, a sentence for each. kTry.
+  std::vector<std::string> unmet;
+  RdmaAbility frees{};       // of memory that the program did not register can be watched
   RdmaAbility peerMemory{};  // the kernel module by which NICs reach GPU memory by its address
 };
 

@@ -13,22 +13,22 @@ namespace {
 
 using Devices = std::vector<std::unique_ptr<VerbsDevice>>;
 
-// `wish`: what a user has named, and so wants; empty: nothing.
+// What a user has named, and so wants; empty: nothing.
+std::string wishOf(const Config& config) {
+  const InterfaceFilter& devices = config.ibDevices;
+  if (!devices.exclude && !devices.names.empty())
+    return fmt::format("PEERLANE_IB_HCA asks for {}", fmt::join(devices.names, ","));
+  if (config.ibPort && devices.names.empty())
+    return "PEERLANE_IB_PORT asks for " + std::to_string(*config.ibPort);
+  if (config.ibNics != 0) return "PEERLANE_IB_NICS asks for " + std::to_string(config.ibNics);
+  if (config.ibvLibrary != Config().ibvLibrary && devices.names.empty())
+    return "PEERLANE_IBV_SO asks for " + config.ibvLibrary;
+  return {};
+}
+
 Status noneFor(const std::string& wish, const Status& why) {
   if (why.code() != Code::kNotSupported || wish.empty()) return why;
   return Status(Code::kInvalidArgument, wish + ": " + std::string(why.message()));
-}
-
-std::string libraryNamed(const Config& config) {
-  if (config.ibvLibrary == Config().ibvLibrary) return {};
-  return "PEERLANE_IBV_SO asks for " + config.ibvLibrary;
-}
-
-std::string deviceNamed(const Config& config) {
-  if (!config.ibDevices.exclude && !config.ibDevices.names.empty())
-    return fmt::format("PEERLANE_IB_HCA asks for {}", fmt::join(config.ibDevices.names, ","));
-  if (config.ibPort) return "PEERLANE_IB_PORT asks for " + std::to_string(*config.ibPort);
-  return {};
 }
 
 }  // namespace
@@ -39,9 +39,9 @@ std::string nameOf(const VerbsDevice& device) {
 
 Result<Devices> openWanted(const Config& config) {
   const Result<const Library*> library = verbs::library(config.ibvLibrary);
-  if (!library.isOk()) return noneFor(libraryNamed(config), library.status());
+  if (!library.isOk()) return noneFor(wishOf(config), library.status());
   Result<Devices> found = VerbsDevice::openAll(**library, config.ibDevices, config.ibPort);
-  if (!found.isOk()) return noneFor(deviceNamed(config), found.status());
+  if (!found.isOk()) return noneFor(wishOf(config), found.status());
   if (config.ibNics <= found->size()) return found;
   std::vector<std::string> names;
   for (const auto& device : *found) names.push_back(nameOf(*device));
@@ -70,19 +70,24 @@ Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& con
 }
 
 std::vector<std::string> unmetSettings(const Config& config) {
-  std::vector<std::string> unmet;
-  const auto note = [&unmet](const Status& status) {
-    if (status.code() == Code::kInvalidArgument) unmet.emplace_back(status.message());
-  };
   const Result<Devices> devices = openWanted(config);
   if (!devices.isOk()) {
-    note(devices.status());
-    return unmet;
+    if (devices.status().code() != Code::kInvalidArgument) return {};
+    return {std::string(devices.status().message())};
   }
-  for (const auto& device : *devices) {
-    note(usableGids(*device, config).status());
-    note(device->pkeyIndex(config.ibPkey).status());
-  }
+  // Which of the devices a context takes is not known here: one that has it is enough.
+  std::vector<std::string> unmet;
+  const auto note = [&](const auto& check) {
+    std::vector<std::string> refusals;
+    for (const auto& device : *devices)
+      if (const Status status = check(*device); status.code() == Code::kInvalidArgument)
+        refusals.emplace_back(status.message());
+    if (refusals.size() == devices->size())
+      unmet.push_back(fmt::format("{}", fmt::join(refusals, "; ")));
+  };
+  note([&](const VerbsDevice& device) { return usableGids(device, config).status(); });
+  if (config.ibPkey != Config().ibPkey)
+    note([&](const VerbsDevice& device) { return device.pkeyIndex(config.ibPkey).status(); });
   return unmet;
 }
 

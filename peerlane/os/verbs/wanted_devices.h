@@ -25,7 +25,7 @@ Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& con
 // "mlx5_0:1"
 std::string nameOf(const VerbsDevice& device);
 
-// One sentence for each setting that asks for what is not there.
+// One sentence for each setting that asks for what none of the devices has. Opens them.
 std::vector<std::string> unmetSettings(const Config& config);
 
 }  // namespace peerlane::verbs

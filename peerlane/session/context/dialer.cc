@@ -281,8 +281,13 @@ Status Dialer::verdict(const std::string& head) const {
   if (isNonsense) code = Code::kInvalidArgument;
   std::string text = head;
   for (const auto& [address, why] : leftOut_) text += "; " + address + ": " + why;
-  for (const auto& [address, why] : reasons)
-    text += "; " + address + ": " + std::string(why.message());
+  // Addresses that failed alike share the reason.
+  for (size_t i = 0; i < reasons.size(); ++i) {
+    if (i != 0) text += reasons[i - 1].second.message() == reasons[i].second.message() ? "," : ";";
+    text += (i == 0 ? "; " : " ") + reasons[i].first;
+    if (i + 1 == reasons.size() || reasons[i + 1].second.message() != reasons[i].second.message())
+      text += ": " + std::string(reasons[i].second.message());
+  }
   return Status(code, text);
 }
 

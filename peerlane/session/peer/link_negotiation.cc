@@ -92,12 +92,7 @@ Status LinkNegotiation::sendOffers(bool all) {
       // A shortage passes; a pair that took a worse link for it would stay with that.
       if (pending.status().code() == Code::kUnavailable && !offersLink())
         return pending.status().withContext("link " + name);
-      // What the user asked for is not there: no link of which one can do without.
-      if (pending.status().code() == Code::kInvalidArgument) {
-        PEERLANE_RETURN_IF_ERROR(refuseFailed(name, pending.status()));
-      } else {
-        refuse(name, std::string(pending.status().message()));
-      }
+      PEERLANE_RETURN_IF_ERROR(refuseUnprepared(*transport, pending.status(), offered));
       continue;
     }
     Offer offer = (*pending)->takeOffer();
@@ -110,6 +105,19 @@ Status LinkNegotiation::sendOffers(bool all) {
   if (!env_.initiator && !offersLink()) return Status::ok();
   hasMore_ = offers.more;
   return env_.connection->send(std::move(offers), std::move(fds));
+}
+
+// The facts exclude most. But where a setting asks for something that is not there, or memory is
+// short, the user misses this link: unless it is one between hosts, and another is offered here.
+Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why,
+                                         const LinkAbilities& offered) {
+  const std::string name(transport.name());
+  const bool isNeeded = transport.scope() != LinkScope::kNetwork ||
+                        !offered.canAny(MemoryPlace::kHost, Ability::kAttaches);
+  if (isNeeded && (why.code() == Code::kInvalidArgument || why.code() == Code::kOutOfMemory))
+    return refuseFailed(name, Status(Code::kNotSupported, std::string(why.message())));
+  refuse(name, std::string(why.message()));
+  return Status::ok();
 }
 
 Result<LinkNegotiation::Offered> LinkNegotiation::take(control::Offers& message) {
@@ -174,7 +182,8 @@ Status LinkNegotiation::complete(const std::string& name, Offer theirs, bool& is
   auto link = pending_.at(name)->complete(std::move(theirs));
   pending_.erase(name);
   // A link is of no use where the peer cannot write this side's words: a NIC may not take their
-  // memory, because the process may lock too little.
+  // memory, for example because the process may lock too little.
+  PEERLANE_RETURN_IF_ERROR(slabs_.make());
   if (link.isOk() && (*link)->traits().carriesWords())
     if (Status granted = slabs_.grantOver(**link); !granted.isOk()) link = std::move(granted);
   isMade = link.isOk();

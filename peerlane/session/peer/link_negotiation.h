@@ -2,8 +2,9 @@
 //
 // LinkNegotiation: how the two sides of a new connection agree on their links: both offer those
 // that the facts allow, the initiator makes all that add something to those before them, and the
-// acceptor makes the same and says which of them work for it, too. Fills a LinkSet, and is over
-// once that is made. Owned by PeerCore; confined to the progress thread.
+// acceptor makes the same and says which of them work for it, too. A link that carries words is
+// made when this side's slab is granted over it. Fills a LinkSet, and is over once that is made.
+// Owned by PeerCore; confined to the progress thread.
 #pragma once
 
 #include <map>
@@ -60,6 +61,8 @@ class LinkNegotiation {
   Status sendMade();
   void takeRefusals(const std::vector<control::Refusal>& refusals);
   void refuse(const std::string& name, std::string reason);
+  Status refuseUnprepared(const Transport& transport, const Status& why,
+                          const LinkAbilities& offered);
   const Transport* transportOf(const std::string& name) const;
   // Why settings of this side exclude it; empty: they do not.
   std::string whyForbidden(const Transport& transport) const;

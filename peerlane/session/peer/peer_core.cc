@@ -93,8 +93,8 @@ Status PeerCore::handle(ControlMessage& message) {
       message);
 }
 
-// Once the links are made each side grants its slab to the other. The initiator does not wait for
-// the acceptor's answer before it does.
+// Once the links are made each side sends the grants of its slab to the other. The initiator does
+// not wait for the acceptor's answer before it does.
 Status PeerCore::goOnWithLinks(const Status& negotiated) {
   if (!negotiated.isOk() || !links_.isMade()) return negotiated;
   if (negotiation_.isAgreed()) {

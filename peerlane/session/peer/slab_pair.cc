@@ -11,10 +11,13 @@
 
 namespace peerlane {
 
+Status SlabPair::make() {
+  if (own_) return Status::ok();
+  PEERLANE_ASSIGN(own_, makeLibraryMemory(env_.around.regions, slab::kBytes));
+  return Status::ok();
+}
+
 Status SlabPair::grantOver(Link& link) {
-  if (!own_) {
-    PEERLANE_ASSIGN(own_, makeLibraryMemory(env_.around.regions, slab::kBytes));
-  }
   PEERLANE_ASSIGN(LinkPart part, link.grant(*own_));
   granted_.emplace_back(&link, std::move(part));
   return Status::ok();

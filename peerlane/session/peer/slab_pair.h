@@ -55,8 +55,10 @@ class SlabPair {
   // --- Progress thread ---
   // The peer's has come over each link that carries words, and this side's was made.
   bool areThere() const;
-  // Grants this side's to the peer over a link that carries words, for takeGranted(). Errors: the
-  // link's, which is then not to be used.
+  // This side's, once.
+  Status make();
+  // Grants it to the peer over a link that carries words, for takeGranted(). Errors: the link's,
+  // which is then not to be used. Requires: make().
   Status grantOver(Link& link);
   const RegionRecord& ownRecord() const { return *own_; }
   std::vector<std::pair<Link*, LinkPart>> takeGranted() { return std::exchange(granted_, {}); }

@@ -42,7 +42,7 @@ def under_netem(name):
     words, happened = NETEM[name]
     run("tc", "qdisc", "add", "dev", "va", "root", "netem", *words.split())
     before = counters.read(DEVICES)
-    seen = {}
+    seen, sides = {}, []
 
     def is_shown():
         seen["growth"], seen["netem"] = counters.grown(before, counters.read(DEVICES)), netem_numbers()
@@ -50,11 +50,17 @@ def under_netem(name):
 
     try:
         sides = both_sides(verbs_tools.pingpong, DEVICES, iterations=600, size=16384)
-        wait_until(f"something that shows that netem did this: {words}", is_shown)
+        wait_until(f"something that shows that netem did this: {words}",
+                   lambda: is_shown() or not all(side.running() for side in sides))
         # It stays until the end: taken away under traffic it has ended pairs.
         run("tc", "qdisc", "change", "dev", "va", "root", "netem", "loss", "0%", "corrupt", "0%")
+        under_way = all(side.running() for side in sides)
         expect_success(*sides)
+        if not under_way:
+            raise RuntimeError(f"all messages had gone before anything showed that netem did this: {words}")
     finally:
+        for side in sides:
+            side.kill()
         run("tc", "qdisc", "del", "dev", "va", "root")
     print(f"netem {words}: {seen['netem']['packets']} packets, {seen['netem']['drops']} dropped; counters: "
           + ", ".join(f"{key} {value}" for key, value in sorted(seen["growth"].items()) if value))

@@ -88,6 +88,19 @@ TEST(Dial, TheEndNamesEveryAddressWithItsReason) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
 }
 
+TEST(Dial, AddressesThatFailAlikeShareTheReason) {
+  auto a = makeContext(withLinks({"shm"}));
+  auto b = makeContext(withLinks({"tcp"}), {"127.0.0.1:0", "[::1]:0"});
+  const auto refused = a->connect(b->ticket(), kSoon);
+  ASSERT_FALSE(refused.isOk());
+  const std::string text(refused.status().message());
+  std::vector<std::string> overTcp = MUST(Ticket::decode(b->ticket())).addresses;
+  std::erase_if(overTcp, [](const std::string& each) { return each.starts_with("unix:"); });
+  ASSERT_EQ(overTcp.size(), 2u) << "the Unix socket has a reason of its own";
+  EXPECT_NE(text.find(overTcp[0] + ", " + overTcp[1] + ": no link works"), std::string::npos)
+      << text;
+}
+
 TEST(Dial, OfAddressesThatAllLeadThereOneWins) {
   auto a = makeContext();
   auto b = makeContext({}, {"127.0.0.1:0", "[::1]:0"});

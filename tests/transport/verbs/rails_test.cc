@@ -300,11 +300,12 @@ class LittleLockable : public Rails, public testing::WithParamInterface<Limited>
     config_.strict = false;
   }
   ~LittleLockable() override { setLogSink({}); }
-  // Of two contexts of which the one or the other has a device of so little.
+  // Of two contexts of which the one or the other has a device of so little. The dialler is strict,
+  // or not.
   Result<Peer> connected(bool isStrict) {
+    b_ = MUST(Context::create({config_, {}, ""}));
     config_.strict = isStrict;
     a_ = MUST(Context::create({config_, {}, ""}));
-    b_ = MUST(Context::create({config_, {}, ""}));
     if (GetParam() != Limited::kBoth) {
       // A context opens its device for its first peer, this one with all that there is.
       other_ = MUST(Context::create({config_, {}, ""}));
@@ -349,6 +350,14 @@ TEST_P(LittleLockable, StrictSaysWhatIsTooLittle) {
       << refused.status().toString();
 }
 
+TEST_P(LittleLockable, WithoutAnotherLinkThereIsNone) {
+  config_.links = {"verbs"};
+  const auto refused = connected(/*isStrict=*/false);
+  EXPECT_EQ(refused.status().code(), Code::kNotSupported);
+  EXPECT_NE(refused.status().message().find("ulimit -l"), std::string_view::npos)
+      << refused.status().toString();
+}
+
 // A setting that asks for what is not there: the next link is taken where none is wanted for
 // certain, with the reason in the route.
 struct Wish {
@@ -362,16 +371,20 @@ class RailsAskedFor : public Rails, public testing::WithParamInterface<Wish> {
     setLogSink([](LogLevel, std::string_view, std::string_view) {});  // a link is refused
   }
   ~RailsAskedFor() override { setLogSink({}); }
-  Result<Peer> connected(bool isStrict) {
+  enum class Asks : uint8_t { kDialler, kAcceptor };
+  Result<Peer> connected(bool isStrict, Asks side = Asks::kDialler) {
     Config config = configWith(0);
-    config.links = {"verbs", "tcp"};
-    b_ = MUST(Context::create({config, {}, ""}));
+    config.links = links_;
+    config.strict = false;
+    other_ = MUST(Context::create({config, {}, ""}));
     config.strict = isStrict;
     GetParam().ask(config);
-    a_ = MUST(Context::create({config, {}, ""}));
-    return a_->connect(b_->ticket(), kSoon);
+    asking_ = MUST(Context::create({config, {}, ""}));
+    return side == Asks::kDialler ? asking_->connect(other_->ticket(), kSoon)
+                                  : other_->connect(asking_->ticket(), kSoon);
   }
-  std::unique_ptr<Context> a_, b_;
+  Names links_{"verbs", "tcp"};
+  std::unique_ptr<Context> asking_, other_;
 };
 INSTANTIATE_TEST_SUITE_P(
     Settings, RailsAskedFor,
@@ -384,7 +397,19 @@ INSTANTIATE_TEST_SUITE_P(
              "PEERLANE_IB_PORT asks for 9: no RDMA device that can be used; sw0: "},
         Wish{"Address", [](Config& config) { config.ibGidIndex = 200; },
              "PEERLANE_IB_GID_INDEX is 200"},
-        Wish{"Number", [](Config& config) { config.ibNics = 5; }, "PEERLANE_IB_NICS is 5"}),
+        Wish{"Number", [](Config& config) { config.ibNics = 5; }, "PEERLANE_IB_NICS is 5"},
+        Wish{"NumberOfNone",
+             [](Config& config) {
+               config.ibNics = 2;
+               config.ibDevices = {.exclude = true, .exact = false, .names = {"sw"}};
+             },
+             "PEERLANE_IB_NICS asks for 2: no RDMA device that can be used; sw0: "},
+        Wish{"DeviceWithoutLibrary",
+             [](Config& config) {
+               config.ibDevices.names = {"mlx5_7"};
+               config.ibvLibrary = "/nowhere/libibverbs.so";
+             },
+             "PEERLANE_IB_HCA asks for mlx5_7: no libibverbs here"}),
     [](const auto& each) { return each.param.name; });
 
 TEST_P(RailsAskedFor, TheRouteSaysThatItIsNotThere) {
@@ -399,6 +424,21 @@ TEST_P(RailsAskedFor, StrictRefusesToDoWithout) {
   ASSERT_FALSE(refused.isOk());
   EXPECT_NE(refused.status().message().find(GetParam().answer), std::string_view::npos)
       << refused.status().toString();
+}
+
+TEST_P(RailsAskedFor, AStrictAcceptorRefusesToDoWithout) {
+  const auto refused = connected(/*isStrict=*/true, Asks::kAcceptor);
+  ASSERT_FALSE(refused.isOk());
+  EXPECT_EQ(refused.status().code(), Code::kNotSupported);
+  EXPECT_NE(refused.status().message().find(GetParam().answer), std::string_view::npos)
+      << refused.status().toString();
+}
+
+TEST_P(RailsAskedFor, ProcessesOfOneHostDoNotMissIt) {
+  links_ = {"shm", "verbs", "tcp"};
+  const Peer peer = MUST(connected(/*isStrict=*/true));
+  EXPECT_EQ(peer.route().link, "shm");
+  EXPECT_NE(peer.route().toString().find(GetParam().answer), std::string::npos);
 }
 
 // Nobody asked for it: a device that is left out is none that is missed.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/transport/verbs/device/verbs_offer.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "peerlane/core/wire.h"
