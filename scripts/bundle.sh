@@ -42,10 +42,16 @@ for part in "$bench" "$tests"; do
   cp LICENSE "$part/"
 done
 
-ctest --test-dir build -N -LE 'soak|torture' | awk '/^ *Test +#/ { print $3 }' |
-  while read -r name; do
-    [ ! -x "$tests/bin/$name" ] || echo "$name"
-  done >"$tests/tests.txt"
+# A line for each: its name, and the settings of the NIC that it runs on.
+ctest --test-dir build --show-only=json-v1 -LE 'soak|torture' | python3 -c '
+import json, os, sys
+for test in json.load(sys.stdin)["tests"]:
+    settings = [each for each_property in test["properties"] if each_property["name"] == "ENVIRONMENT" for each in each_property["value"]]
+    nic = ["PEERLANE_IBV_SO=lib/software_hca/libibverbs.so.1" if each.startswith("PEERLANE_IBV_SO=") else each
+           for each in settings if each.startswith(("PEERLANE_IBV_SO=", "SOFTWARE_HCA_")) and "_FABRIC=" not in each]
+    if os.access(os.path.join(sys.argv[1], test["name"]), os.X_OK):
+        print(test["name"], *nic)
+' "$tests/bin" >"$tests/tests.txt"
 while read -r program corpus; do
   [ -n "$program" ] || continue
   cp -r "$corpus" "$tests/corpus/${program##*/}"

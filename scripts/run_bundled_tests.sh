@@ -14,10 +14,10 @@ number() {  # how many tests the summary line "[  $1  ] N test..." names
   sed -n "s/^\[  $1 *\] \([0-9]*\) tests\{0,1\}[.,].*/\1/p" "$log" | tail -n 1
 }
 
-while read -r name; do
+while read -r name settings; do
   grep -qE -- "${1:-.}" <<<"$name" || continue
   nic=()
-  [[ ! $name =~ ^(verbs|software_hca|os_rdma|rdma_command) ]] || nic=(PEERLANE_IBV_SO="$PWD/lib/software_hca/libibverbs.so.1")
+  for each in $settings; do nic+=("${each/=lib\//=$PWD/lib/}"); done
   if [ -d "corpus/$name" ]; then
     timeout 300 "bin/$name" "corpus/$name" >"$log" 2>&1
   else
