@@ -78,13 +78,16 @@ bool isFreeing(int events) {
 }
 
 // Signals stay with the threads of the program: what a handler does could free watched memory,
-// which the reader must not.
+// which the reader must not. Those of a thread's own faults stay with it: blocked, they would end
+// the process without a word of the program's handler.
 class NoSignals {
  public:
   NoSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigset_t others;
+    ::sigfillset(&others);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT})
+      ::sigdelset(&others, fault);
+    ::pthread_sigmask(SIG_SETMASK, &others, &before_);
   }
   ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   NoSignals(const NoSignals&) = delete;

@@ -2,7 +2,8 @@
 //
 // TurnRight: the right to touch a thing that several threads use for a moment each. A thread that
 // finds it taken spins, because its holder makes no system call of ours and soon lets go; so the
-// posting path takes no lock of the system's.
+// posting path takes no lock of the system's. One exception: before it applies a mailed word, the
+// holder waits for a flush of a GPU that does not order the writes of NICs (DeviceWrites).
 #pragma once
 
 #include <atomic>
