@@ -15,6 +15,7 @@
 #include "tests/channel/context_pair.h"
 #include "tests/core/expect_ok.h"
 #include "tests/fake/patterned_bytes.h"
+#include "tests/os/quiet_place.h"
 
 #if !defined(__SANITIZE_THREAD__)  // nothing is watched there (peerlane/os/mappings/free_watch.cc)
 
@@ -28,7 +29,8 @@ class VerbsFrees : public testing::Test {
   void SetUp() override {
     if (const Status probed = FreeWatch::probe(); !probed.isOk()) FAIL() << probed.toString();
     // Nobody else gets the place when it is free for a moment.
-    outer_ = ::mmap(nullptr, kBytes + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    outer_ = ::mmap(quietPlace(kBytes + 8192), kBytes + 8192, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(outer_, MAP_FAILED);
     at_ = static_cast<std::byte*>(outer_) + 4096;
     mapAnew();

@@ -19,6 +19,7 @@
 #include "peerlane/memory/memory_providers.h"
 #include "tests/core/expect_ok.h"
 #include "tests/fake/fake_provider.h"
+#include "tests/os/quiet_place.h"
 
 namespace peerlane {
 namespace {
@@ -29,7 +30,7 @@ constexpr size_t kPage = 4096;
 class Mapping {
  public:
   Mapping(size_t bytes, int protection, int flags, int fd = -1, off_t offset = 0)
-      : bytes_(bytes), at_(mmap(nullptr, bytes, protection, flags, fd, offset)) {
+      : bytes_(bytes), at_(mmap(quietPlace(bytes), bytes, protection, flags, fd, offset)) {
     EXPECT_NE(at_, MAP_FAILED) << std::strerror(errno);
   }
   ~Mapping() { munmap(at_, bytes_); }

@@ -12,6 +12,7 @@
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/registration_cache.h"
 #include "tests/core/expect_ok.h"
+#include "tests/os/quiet_place.h"
 
 namespace peerlane {
 namespace {
@@ -37,28 +38,14 @@ struct Cache {
 // A mapping with holes on both sides.
 struct Mapping {
   explicit Mapping(size_t size) : bytes(size) {
-    whole = static_cast<std::byte*>(
-        ::mmap(nullptr, bytes + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    whole = static_cast<std::byte*>(::mmap(quietPlace(bytes + 8192), bytes + 8192, PROT_NONE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     base = whole + 4096;
     EXPECT_EQ(::mprotect(base, bytes, PROT_READ | PROT_WRITE), 0);
   }
-  // The holes may be another thread's by now.
-  ~Mapping() {
-    std::byte* from = whole;
-    for (const auto& [offset, length] : holes) {
-      ::munmap(from, static_cast<size_t>(base + offset - from));
-      from = base + offset + length;
-    }
-    ::munmap(from, static_cast<size_t>(whole + bytes + 8192 - from));
-  }
-  // Pages of it; the later the call, the further they lie.
-  void free(size_t offset, size_t length) {
-    holes.emplace_back(offset, length);
-    ASSERT_EQ(::munmap(base + offset, length), 0);
-  }
+  ~Mapping() { ::munmap(whole, bytes + 8192); }
   size_t bytes;
   std::byte *whole, *base;
-  std::vector<std::pair<size_t, size_t>> holes;
 };
 
 TEST(RegistrationCache, OneRegistrationServesAMapping) {
@@ -150,16 +137,16 @@ TEST(RegistrationCache, HostMemoryWhoseFreesNobodySeesIsLentToNobody) {
 TEST(RegistrationCache, WhatWasFreedIsNotFoundAgain) {
   if (const Status probed = FreeWatch::probe(); !probed.isOk()) FAIL() << probed.toString();
   Cache cache;
-  Mapping one(64 << 10);
+  const Mapping one(64 << 10);
   auto local = MUST(cache.find(one.base, 1));
   EXPECT_OK(local->frees.watch(*local));
   const auto lent = MUST(cache.find(one.base + 16384, 4096, Access::kRemoteReadWrite));
-  one.free(8192, 4096);
+  ASSERT_EQ(::munmap(one.base + 8192, 4096), 0);
   const auto next = MUST(cache.find(one.base, 1));
   EXPECT_NE(next, local);
   EXPECT_TRUE(local->gate.open()) << "who has it uses the rest";
   EXPECT_EQ(MUST(cache.find(one.base + 16384, 4096, Access::kRemoteReadWrite)), lent);
-  one.free(16384, 4096);
+  ASSERT_EQ(::munmap(one.base + 16384, 4096), 0);
   FreeWatch::settle();  // as whatever finds or asks a region does
   EXPECT_TRUE(lent->gate.isRevoked());
   EXPECT_FALSE(lent->gate.open());

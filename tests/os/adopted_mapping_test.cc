@@ -18,6 +18,7 @@
 #include "peerlane/os/process.h"
 #include "peerlane/os/shm_segment.h"
 #include "tests/os/open_files.h"
+#include "tests/os/quiet_place.h"
 #include "tests/os/scratch_folder.h"
 
 namespace peerlane {
@@ -30,7 +31,9 @@ class Mapped {
  public:
   Mapped(size_t bytes, int protection, int flags, int fd = -1, off_t offset = 0,
          void* where = nullptr)
-      : bytes_(bytes), address_(::mmap(where, bytes, protection, flags, fd, offset)) {
+      : bytes_(bytes),
+        address_(::mmap(where != nullptr ? where : quietPlace(bytes), bytes, protection, flags, fd,
+                        offset)) {
     if (address_ == MAP_FAILED) std::abort();
   }
   ~Mapped() { ::munmap(address_, bytes_); }

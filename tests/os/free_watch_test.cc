@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tests/core/expect_ok.h"
+#include "tests/os/quiet_place.h"
 #include "tests/os/refused_calls.h"
 
 #if !defined(__SANITIZE_THREAD__)  // nothing is watched there (peerlane/os/mappings/free_watch.cc)
@@ -54,7 +55,7 @@ class FreeWatchTest : public testing::Test {
   void SetUp() override {
     if (const Status probed = FreeWatch::probe(); !probed.isOk()) FAIL() << probed.toString();
     // With holes on both sides, so that no neighbour is the same mapping.
-    outer_ = map(kBytes + 2 * kPage);
+    outer_ = map(kBytes + 2 * kPage, 0, quietPlace(kBytes + 2 * kPage));
     EXPECT_EQ(::mprotect(outer_, kPage, PROT_NONE), 0);
     EXPECT_EQ(::mprotect(outer_ + kPage + kBytes, kPage, PROT_NONE), 0);
     memory_ = outer_ + kPage;

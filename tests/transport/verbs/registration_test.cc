@@ -19,6 +19,7 @@
 #include "peerlane/os/verbs/registration_probe.h"
 #include "tests/core/expect_ok.h"
 #include "tests/fake/patterned_bytes.h"
+#include "tests/os/quiet_place.h"
 #include "tests/os/refused_calls.h"
 #include "tests/transport/verbs/verbs_joint.h"
 
@@ -241,7 +242,7 @@ class VerbsRegistrationCache : public testing::Test {
   // A mapping of its own, twice as large as what is put of it.
   VerbsSide::Memory mapped(Access access, int kind = MAP_PRIVATE | MAP_ANONYMOUS) {
     constexpr uint64_t kAll = 2 * kBytes;
-    void* const at = ::mmap(nullptr, kAll, PROT_READ | PROT_WRITE, kind, -1, 0);
+    void* const at = ::mmap(quietPlace(kAll), kAll, PROT_READ | PROT_WRITE, kind, -1, 0);
     EXPECT_NE(at, MAP_FAILED);
     const std::span whole(static_cast<std::byte*>(at), kAll);
     VerbsSide::Memory memory = first_->region(whole, access, /*isHeld=*/false);
