@@ -85,9 +85,9 @@ class NoSignals {
   NoSignals() {
     sigset_t others;
     ::sigfillset(&others);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT})
+    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS})
       ::sigdelset(&others, fault);
-    ::pthread_sigmask(SIG_SETMASK, &others, &before_);
+    ::pthread_sigmask(SIG_BLOCK, &others, &before_);
   }
   ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   NoSignals(const NoSignals&) = delete;

@@ -13,17 +13,22 @@ namespace {
 
 using Devices = std::vector<std::unique_ptr<VerbsDevice>>;
 
-// What a user has named, and so wants; empty: nothing.
-std::string wishOf(const Config& config) {
+// What a user has named, and so wants, where there is no device; empty: nothing.
+std::string deviceWish(const Config& config) {
   const InterfaceFilter& devices = config.ibDevices;
   if (!devices.exclude && !devices.names.empty())
     return fmt::format("PEERLANE_IB_HCA asks for {}", fmt::join(devices.names, ","));
   if (config.ibPort && devices.names.empty())
     return "PEERLANE_IB_PORT asks for " + std::to_string(*config.ibPort);
   if (config.ibNics != 0) return "PEERLANE_IB_NICS asks for " + std::to_string(config.ibNics);
-  if (config.ibvLibrary != Config().ibvLibrary && devices.names.empty())
-    return "PEERLANE_IBV_SO asks for " + config.ibvLibrary;
   return {};
+}
+
+// The same where there is no library.
+std::string libraryWish(const Config& config) {
+  if (config.ibvLibrary != Config().ibvLibrary)
+    return "PEERLANE_IBV_SO asks for " + config.ibvLibrary;
+  return deviceWish(config);
 }
 
 Status noneFor(const std::string& wish, const Status& why) {
@@ -39,9 +44,9 @@ std::string nameOf(const VerbsDevice& device) {
 
 Result<Devices> openWanted(const Config& config) {
   const Result<const Library*> library = verbs::library(config.ibvLibrary);
-  if (!library.isOk()) return noneFor(wishOf(config), library.status());
+  if (!library.isOk()) return noneFor(libraryWish(config), library.status());
   Result<Devices> found = VerbsDevice::openAll(**library, config.ibDevices, config.ibPort);
-  if (!found.isOk()) return noneFor(wishOf(config), found.status());
+  if (!found.isOk()) return noneFor(deviceWish(config), found.status());
   if (config.ibNics <= found->size()) return found;
   std::vector<std::string> names;
   for (const auto& device : *found) names.push_back(nameOf(*device));

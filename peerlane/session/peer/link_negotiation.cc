@@ -108,15 +108,28 @@ Status LinkNegotiation::sendOffers(bool all) {
 }
 
 // The facts exclude most. But where a setting asks for something that is not there, or memory is
-// short, the user misses this link: unless it is one between hosts, and another is offered here.
+// short, the user misses this link; one between hosts only if none within the host is made.
 Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why,
                                          const LinkAbilities& offered) {
   const std::string name(transport.name());
-  const bool isNeeded = transport.scope() != LinkScope::kNetwork ||
-                        !offered.canAny(MemoryPlace::kHost, Ability::kAttaches);
-  if (isNeeded && (why.code() == Code::kInvalidArgument || why.code() == Code::kOutOfMemory))
-    return refuseFailed(name, Status(Code::kNotSupported, std::string(why.message())));
+  const Status missed(Code::kNotSupported, std::string(why.message()));
+  if (why.code() == Code::kInvalidArgument || why.code() == Code::kOutOfMemory) {
+    if (transport.scope() != LinkScope::kNetwork ||
+        !offered.canAny(MemoryPlace::kHost, Ability::kAttaches))
+      return refuseFailed(name, missed);
+    missed_.emplace_back(name, missed);
+  }
   refuse(name, std::string(why.message()));
+  return Status::ok();
+}
+
+Status LinkNegotiation::refuseMissed() {
+  const std::vector<Link*> live = links_.live();
+  if (std::any_of(live.begin(), live.end(), [](const Link* link) {
+        return link->traits().scope != LinkScope::kNetwork && link->traits().carriesWords();
+      }))
+    return Status::ok();
+  for (const auto& [name, why] : missed_) PEERLANE_RETURN_IF_ERROR(goOnWithout(name, why));
   return Status::ok();
 }
 
@@ -183,9 +196,10 @@ Status LinkNegotiation::complete(const std::string& name, Offer theirs, bool& is
   pending_.erase(name);
   // A link is of no use where the peer cannot write this side's words: a NIC may not take their
   // memory, for example because the process may lock too little.
-  PEERLANE_RETURN_IF_ERROR(slabs_.make());
-  if (link.isOk() && (*link)->traits().carriesWords())
+  if (link.isOk() && (*link)->traits().carriesWords()) {
+    PEERLANE_RETURN_IF_ERROR(slabs_.make());
     if (Status granted = slabs_.grantOver(**link); !granted.isOk()) link = std::move(granted);
+  }
   isMade = link.isOk();
   // A shortage passes, as for the offers.
   if (link.status().code() == Code::kUnavailable && !carriesWords())
@@ -197,6 +211,7 @@ Status LinkNegotiation::complete(const std::string& name, Offer theirs, bool& is
 }
 
 Status LinkNegotiation::sendMade() {
+  PEERLANE_RETURN_IF_ERROR(refuseMissed());
   control::Accepted made;
   for (const Link* link : links_.live()) made.links.push_back(link->traits().transport);
   made.refused = links_.refused();
@@ -205,6 +220,10 @@ Status LinkNegotiation::sendMade() {
 
 Status LinkNegotiation::refuseFailed(const std::string& name, const Status& why) {
   refuse(name, std::string(why.message()));
+  return goOnWithout(name, why);
+}
+
+Status LinkNegotiation::goOnWithout(const std::string& name, const Status& why) {
   PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name, why.toString());
   env_.around.metrics.fallbacks().add();
   if (env_.around.config.strict) return why.withContext("PEERLANE_STRICT: link " + name);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peerlane/session/line/link_lines.h"
@@ -63,11 +64,14 @@ class LinkNegotiation {
   void refuse(const std::string& name, std::string reason);
   Status refuseUnprepared(const Transport& transport, const Status& why,
                           const LinkAbilities& offered);
+  Status refuseMissed();
   const Transport* transportOf(const std::string& name) const;
   // Why settings of this side exclude it; empty: they do not.
   std::string whyForbidden(const Transport& transport) const;
-  // Goes on without a transport whose link could not be made; PEERLANE_STRICT: an error.
+  // Goes on without a transport whose link could not be made; PEERLANE_STRICT: an error. The first
+  // refuses it as well.
   Status refuseFailed(const std::string& name, const Status& why);
+  Status goOnWithout(const std::string& name, const Status& why);
 
   PeerEnvironment& env_;
   const RemoteProcess& process_;
@@ -75,7 +79,9 @@ class LinkNegotiation {
   LinkLines& lines_;
   SlabPair& slabs_;
   std::map<std::string, std::unique_ptr<PendingLink>> pending_;  // this side's offers
-  Offered offers_;             // the peer's, kept by the acceptor until the initiator chose
+  Offered offers_;  // the peer's, kept by the acceptor until the initiator chose
+  // Links between hosts that the user misses if none within the host is made, with the reasons.
+  std::vector<std::pair<std::string, Status>> missed_;
   bool hasOffers_ = false;     // acceptor: they came
   bool hasMore_ = false;       // acceptor: links that were not offered yet
   bool askedForMore_ = false;  // initiator

@@ -57,7 +57,7 @@ def under_netem(name):
         under_way = all(side.running() for side in sides)
         expect_success(*sides)
         if not under_way:
-            raise RuntimeError(f"all messages had gone before anything showed that netem did this: {words}")
+            raise RuntimeError(f"all messages had gone before netem was stopped: {words}")
     finally:
         for side in sides:
             side.kill()

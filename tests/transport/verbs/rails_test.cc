@@ -378,12 +378,14 @@ class RailsAskedFor : public Rails, public testing::WithParamInterface<Wish> {
     config.strict = false;
     other_ = MUST(Context::create({config, {}, ""}));
     config.strict = isStrict;
+    if (!linksOfAsking_.empty()) config.links = linksOfAsking_;
     GetParam().ask(config);
     asking_ = MUST(Context::create({config, {}, ""}));
     return side == Asks::kDialler ? asking_->connect(other_->ticket(), kSoon)
                                   : other_->connect(asking_->ticket(), kSoon);
   }
   Names links_{"verbs", "tcp"};
+  Names linksOfAsking_;  // where it has others
   std::unique_ptr<Context> asking_, other_;
 };
 INSTANTIATE_TEST_SUITE_P(
@@ -404,12 +406,12 @@ INSTANTIATE_TEST_SUITE_P(
                config.ibDevices = {.exclude = true, .exact = false, .names = {"sw"}};
              },
              "PEERLANE_IB_NICS asks for 2: no RDMA device that can be used; sw0: "},
-        Wish{"DeviceWithoutLibrary",
+        Wish{"LibraryBesideWhatIsLeftOut",
              [](Config& config) {
-               config.ibDevices.names = {"mlx5_7"};
+               config.ibDevices = {.exclude = true, .exact = false, .names = {"mlx5_7"}};
                config.ibvLibrary = "/nowhere/libibverbs.so";
              },
-             "PEERLANE_IB_HCA asks for mlx5_7: no libibverbs here"}),
+             "PEERLANE_IBV_SO asks for /nowhere/libibverbs.so: no libibverbs here"}),
     [](const auto& each) { return each.param.name; });
 
 TEST_P(RailsAskedFor, TheRouteSaysThatItIsNotThere) {
@@ -439,6 +441,18 @@ TEST_P(RailsAskedFor, ProcessesOfOneHostDoNotMissIt) {
   const Peer peer = MUST(connected(/*isStrict=*/true));
   EXPECT_EQ(peer.route().link, "shm");
   EXPECT_NE(peer.route().toString().find(GetParam().answer), std::string::npos);
+}
+
+// What this side offers within the host is no link yet.
+TEST_P(RailsAskedFor, ItIsMissedWhereThePeerHasNoOtherLinkWithinTheHost) {
+  for (const Asks side : {Asks::kDialler, Asks::kAcceptor}) {
+    links_ = {"tcp"};
+    linksOfAsking_ = {"shm", "verbs", "tcp"};
+    const auto refused = connected(/*isStrict=*/true, side);
+    ASSERT_FALSE(refused.isOk());
+    EXPECT_NE(refused.status().message().find(GetParam().answer), std::string_view::npos)
+        << refused.status().toString();
+  }
 }
 
 // Nobody asked for it: a device that is left out is none that is missed.
