@@ -3,20 +3,8 @@
 // Several frame agents as one, against a correct peer on wires that are held, frozen and cut. Over
 // real sockets: tcp_link_test.cc and the contract suite.
 #include "peerlane/transport/striped_agent.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <atomic>
-#include <deque>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "peerlane/core/log_level.h"
 #include "peerlane/program/words/word.h"
+#include "tests/core/quiet_log.h"
 #include "tests/fake/fake_regions.h"
 #include "tests/fake/fake_wire.h"
 #include "tests/fake/patterned_bytes.h"
@@ -33,7 +21,6 @@ constexpr StripeBytes kShared{.least = 2 * kLeastPartBytes, .leastPart = kLeastP
 class StripedAgentTest : public testing::Test {
  protected:
   explicit StripedAgentTest(cpu::CopyTeam* team = nullptr) {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // ends are its subject
     for (int side : {0, 1}) {
       memory_[side].resize(kBytes);
       remote_[side].grant = regions_[side].add(memory_[side], Access::kRemoteReadWrite);
@@ -50,7 +37,7 @@ class StripedAgentTest : public testing::Test {
     local_.resize(kBytes);
     fillPattern(local_, 1);
   }
-  ~StripedAgentTest() override { setLogSink({}); }
+  const QuietLog quiet_;
 
   Piece all() { return {local_.data(), &remote_[1], 0, kBytes}; }
   static MailboxEntry& claim(Mailbox& mailbox, Verb verb) {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "peerlane/core/log_level.h"
 #include "peerlane/transport/verbs/verbs_transport.h"
 #include "tests/contract/link_contract.h"
 #include "tests/core/expect_ok.h"
+#include "tests/core/quiet_log.h"
 #include "tests/fake/patterned_bytes.h"
 #include "tests/os/open_files.h"
 
@@ -63,10 +63,7 @@ class Joined final : public LinkPair {
 // An owner with two peers.
 class VerbsDomains : public testing::TestWithParam<IbDomain> {
  protected:
-  VerbsDomains() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // a refusal is its subject
-  }
-  ~VerbsDomains() override { setLogSink({}); }
+  const QuietLog quiet_;
 
   std::shared_ptr<RegionRecord> region(std::vector<std::byte>& bytes) {
     const RegionGrant grant = owner_.regions.add(bytes, Access::kRemoteReadWrite);

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string>
 
-#include "peerlane/core/log_level.h"
 #include "tests/core/expect_ok.h"
+#include "tests/core/quiet_log.h"
 #include "tests/fake/patterned_bytes.h"
 #include "tests/transport/verbs/verbs_joint.h"
 
@@ -22,7 +22,6 @@ constexpr uint64_t kBytes = 64 * 1024;
 class VerbsFailures : public testing::Test {
  protected:
   VerbsFailures() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // ends are its subject
     for (VerbsSide& side : sides_) {
       side.config.ibTimeout = 14;  // 67 ms: a busy machine is no dead peer
       side.config.ibRetry = 2;
@@ -35,7 +34,7 @@ class VerbsFailures : public testing::Test {
     key_ = VerbsSide::lastRegion();
     fillPattern(local_.bytes, 1);
   }
-  ~VerbsFailures() override { setLogSink({}); }
+  const QuietLog quiet_;
 
   void put(Poster& poster) { poster.put({{local_.bytes.data(), &remote_, 0, kBytes}}); }
   // The second link carries bytes and words in both directions.

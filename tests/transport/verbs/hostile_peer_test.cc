@@ -5,9 +5,9 @@
 #include <endian.h>
 #include <gtest/gtest.h>
 
-#include "peerlane/core/log_level.h"
 #include "peerlane/core/wire.h"
 #include "tests/core/expect_ok.h"
+#include "tests/core/quiet_log.h"
 #include "tests/transport/verbs/verbs_joint.h"
 
 namespace peerlane {
@@ -15,10 +15,7 @@ namespace {
 
 class VerbsHostilePeer : public testing::Test {
  protected:
-  VerbsHostilePeer() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});
-  }
-  ~VerbsHostilePeer() override { setLogSink({}); }
+  const QuietLog quiet_;
   // Side 0 sends this number, past its agent.
   void send(uint32_t number) {
     ibv_send_wr request{};

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/core/log_level.h"
 #include "tests/core/expect_ok.h"
+#include "tests/core/quiet_log.h"
 #include "tests/fake/patterned_bytes.h"
 #include "tests/transport/verbs/verbs_joint.h"
 
@@ -36,14 +36,13 @@ constexpr Patience kPatient{20, 6};  // 4.3 s each
 struct Stage {
   Stage(const JointOptions& options, Patience patience, const HcaSettings& settings = {})
       : a(settings), b(settings) {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // failures are its subject
     for (VerbsSide* side : {&a, &b}) {
       side->config.ibTimeout = patience.timeout;
       side->config.ibRetry = patience.tries;
     }
     joint.emplace(a, b, options);
   }
-  ~Stage() { setLogSink({}); }
+  const QuietLog quiet;
 
   struct Area {
     VerbsSide::Memory near, far;

@@ -6,13 +6,13 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "peerlane/core/log_level.h"
 #include "peerlane/os/verbs/verbs_library.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "peerlane/transport/all_transports.h"
 #include "peerlane/transport/transport_list.h"
 #include "peerlane/transport/verbs/verbs_transport.h"
 #include "tests/channel/context_pair.h"
+#include "tests/core/quiet_log.h"
 #include "tests/transport/verbs/verbs_side.h"
 
 namespace peerlane {
@@ -295,11 +295,10 @@ enum class Limited : uint8_t { kDialler, kAcceptor, kBoth };
 class LittleLockable : public Rails, public testing::WithParamInterface<Limited> {
  protected:
   LittleLockable() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // a link is refused
     config_.links = {"verbs", "tcp"};
     config_.strict = false;
   }
-  ~LittleLockable() override { setLogSink({}); }
+  const QuietLog quiet_;  // a link is refused
   // Of two contexts of which the one or the other has a device of so little. The dialler is strict,
   // or not.
   Result<Peer> connected(bool isStrict) {
@@ -367,10 +366,7 @@ struct Wish {
 };
 class RailsAskedFor : public Rails, public testing::WithParamInterface<Wish> {
  protected:
-  RailsAskedFor() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // a link is refused
-  }
-  ~RailsAskedFor() override { setLogSink({}); }
+  const QuietLog quiet_;  // a link is refused
   enum class Asks : uint8_t { kDialler, kAcceptor };
   Result<Peer> connected(bool isStrict, Asks side = Asks::kDialler) {
     Config config = configWith(0);
@@ -481,8 +477,8 @@ TEST_P(RailsReordered, AWordIsSeenAfterTheDataOfTheOtherRail) {
 // One of the two devices is cut off from the network.
 class RailDies : public Rails, public testing::WithParamInterface<int> {
  protected:
+  const QuietLog quiet_;
   RailDies() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // it is the subject
     Config config = configWith(2);
     config.strict = false;  // a link that fails is an error there
     config.ibTimeout = 14;  // 67 ms
@@ -493,7 +489,6 @@ class RailDies : public Rails, public testing::WithParamInterface<int> {
     if (isCut_) {
       EXPECT_EQ(HcaControl::get().set_port(device_->handle(), 1), 0);
     }
-    setLogSink({});
   }
   void cut() {
     isCut_ = true;
