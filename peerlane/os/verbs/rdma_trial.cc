@@ -291,8 +291,7 @@ Result<std::unique_ptr<RdmaTrial>> RdmaTrial::create(const Config& config,
 }
 
 std::string RdmaTrial::name() const {
-  const VerbsDevice& device = *parts_->device;
-  return device.name() + ":" + std::to_string(device.port()) + ", " + parts_->gid.text();
+  return verbs::nameOf(*parts_->device) + ", " + parts_->gid.text();
 }
 
 Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,

@@ -7,6 +7,7 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/os/process.h"
+#include "peerlane/os/verbs/wanted_devices.h"
 
 namespace peerlane {
 namespace {
@@ -77,9 +78,7 @@ uint8_t QueuePair::mostReads() const {
 }
 
 std::string QueuePair::name() const {
-  const verbs::VerbsDevice& device = domain_->device();
-  return "pair " + std::to_string(number_) + " of " + device.name() + ":" +
-         std::to_string(device.port());
+  return "pair " + std::to_string(number_) + " of " + verbs::nameOf(domain_->device());
 }
 
 Status QueuePair::modify(ibv_qp_attr& to, int what, const char* state) {
