@@ -46,7 +46,7 @@ done
 ctest --test-dir build --show-only=json-v1 -LE 'soak|torture' | python3 -c '
 import json, os, sys
 for test in json.load(sys.stdin)["tests"]:
-    settings = [each for each_property in test["properties"] if each_property["name"] == "ENVIRONMENT" for each in each_property["value"]]
+    settings = next((each["value"] for each in test["properties"] if each["name"] == "ENVIRONMENT"), [])
     nic = ["PEERLANE_IBV_SO=lib/software_hca/libibverbs.so.1" if each.startswith("PEERLANE_IBV_SO=") else each
            for each in settings if each.startswith(("PEERLANE_IBV_SO=", "SOFTWARE_HCA_")) and "_FABRIC=" not in each]
     if os.access(os.path.join(sys.argv[1], test["name"]), os.X_OK):

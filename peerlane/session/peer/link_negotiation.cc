@@ -92,7 +92,7 @@ Status LinkNegotiation::sendOffers(bool all) {
       // A shortage passes; a pair that took a worse link for it would stay with that.
       if (pending.status().code() == Code::kUnavailable && !offersLink())
         return pending.status().withContext("link " + name);
-      PEERLANE_RETURN_IF_ERROR(refuseUnprepared(*transport, pending.status(), offered));
+      PEERLANE_RETURN_IF_ERROR(refuseUnprepared(*transport, pending.status()));
       continue;
     }
     Offer offer = (*pending)->takeOffer();
@@ -109,14 +109,11 @@ Status LinkNegotiation::sendOffers(bool all) {
 
 // The facts exclude most. But where a setting asks for something that is not there, or memory is
 // short, the user misses this link; one between hosts only if none within the host is made.
-Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why,
-                                         const LinkAbilities& offered) {
+Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why) {
   const std::string name(transport.name());
-  const Status missed(Code::kNotSupported, std::string(why.message()));
   if (why.code() == Code::kInvalidArgument || why.code() == Code::kOutOfMemory) {
-    if (transport.scope() != LinkScope::kNetwork ||
-        !offered.canAny(MemoryPlace::kHost, Ability::kAttaches))
-      return refuseFailed(name, missed);
+    const Status missed(Code::kNotSupported, std::string(why.message()));
+    if (transport.scope() != LinkScope::kNetwork) return refuseFailed(name, missed);
     missed_.emplace_back(name, missed);
   }
   refuse(name, std::string(why.message()));

@@ -62,8 +62,7 @@ class LinkNegotiation {
   Status sendMade();
   void takeRefusals(const std::vector<control::Refusal>& refusals);
   void refuse(const std::string& name, std::string reason);
-  Status refuseUnprepared(const Transport& transport, const Status& why,
-                          const LinkAbilities& offered);
+  Status refuseUnprepared(const Transport& transport, const Status& why);
   Status refuseMissed();
   const Transport* transportOf(const std::string& name) const;
   // Why settings of this side exclude it; empty: they do not.

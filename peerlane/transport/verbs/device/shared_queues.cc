@@ -211,7 +211,8 @@ bool SharedQueues::poll() {
   bool moved = handOut();
   if (nobodyPolls()) {
     stopPolling();
-    // An event that comes from here on stays: its turn arms the queue again, and this one does not.
+    // An event that comes after arming stays in the channel for the next turn, which arms the queue
+    // again. A look that took it here would leave the queue unarmed.
     if (!isArmed_) {
       arm();
       moved |= handOut();
