@@ -4,7 +4,8 @@
 
 JUNIT is ctest's --output-junit file; RESULTS_FOLDER has a GoogleTest JSON report per binary, which replaces
 the single ctest entry of that binary. A test that skips itself fails unless ALLOWED_SKIPS names it, or it is a
-Network test and a person has set NETNS=skip. Prints what failed, then "PASSED FAILED ALLOWED_SKIPS" as the last line; ends with 1 unless all is well.
+Network test and a person has set NETNS=skip. Prints what sanitizers reported (logs are cut in the middle, so it stands
+near the end, too) and what failed, then "PASSED FAILED ALLOWED_SKIPS" as the last line; ends with 1 unless all is well.
 """
 
 import json
@@ -14,6 +15,10 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 NETWORK_TEST = re.compile(r"Network\w*\.\w+")
+# Of the thread sanitizer, the others, and the undefined behaviour sanitizer.
+REPORT_BEGIN = re.compile(r"WARNING: ThreadSanitizer: |==\d+==ERROR: |.*: runtime error: ")
+REPORT_LINES = 120
+REPORTS = 3
 ALLOWED_LINE = re.compile(r"(Gpu\w*\.[\w/]+): \S.*")
 
 
@@ -67,11 +72,28 @@ def ctest_outcomes(junit, results):
             yield f"{name} ({status})", name, "skipped"
 
 
+def sanitizer_reports(junit):
+    """[(ctest name, text)] of the first reports in each program that failed."""
+    reports = []
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        if case.get("status") != "fail":
+            continue
+        lines = (case.findtext("system-out") or "").splitlines()
+        begins = [number for number, line in enumerate(lines) if REPORT_BEGIN.match(line)][:REPORTS]
+        for begin in begins:
+            text = lines[begin:begin + REPORT_LINES]
+            end = next((number for number, line in enumerate(text) if line.startswith("SUMMARY: ")), len(text))
+            reports.append((case.get("name"), "\n".join(text[:end + 1])))
+    return reports
+
+
 def main():
     junit, results, allowed_path = sys.argv[1:]
     allowed = read_allowed(allowed_path)
     without_network = os.environ.get("NETNS") == "skip"
     passed = failed = skipped = 0
+    for name, text in sanitizer_reports(junit):
+        print(f"-- reported in {name}:\n{text}")
     for label, test, outcome in ctest_outcomes(junit, results):
         if outcome == "passed":
             passed += 1

@@ -18,12 +18,14 @@ SKIPPED = {"name": "Away", "status": "RUN", "result": "SKIPPED"}
 DISABLED = {"name": "DISABLED_Off", "status": "NOTRUN", "result": "SUPPRESSED"}
 
 
-def summarise(cases, reports=None, allowed="", netns=""):
-    """cases: {ctest name: status}; reports: {ctest name: {suite: [test, ...]}}. Returns (status, lines)."""
+def summarise(cases, reports=None, allowed="", netns="", output=""):
+    """cases: {ctest name: status}; reports: {ctest name: {suite: [test, ...]}}; output: what each printed.
+    Returns (status, lines)."""
     with tempfile.TemporaryDirectory() as folder:
         junit = os.path.join(folder, "junit.xml")
         with open(junit, "w", encoding="utf-8") as stream:
-            inner = "".join(f'<testcase name="{name}" status="{status}"/>' for name, status in cases.items())
+            inner = "".join(f'<testcase name="{name}" status="{status}"><system-out>{output}</system-out></testcase>'
+                            for name, status in cases.items())
             stream.write(f"<testsuite>{inner}</testsuite>")
         for name, suites in (reports or {}).items():
             with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as stream:
@@ -60,6 +62,14 @@ class TestSummary(unittest.TestCase):
 
     def test_failure_after_the_last_test(self):
         self.expect("1 1 0", 1, {"a": "fail"}, {"a": {"S": [PASSED]}})
+
+    def test_what_a_sanitizer_reported_stands_beside_the_failure(self):
+        output = "before\n==7==ERROR: AddressSanitizer: heap-use-after-free\n#0 f\nSUMMARY: x\nafter"
+        _, lines = summarise({"a": "fail"}, {"a": {"S": [PASSED]}}, output=output)
+        self.assertEqual(lines[:4], ["-- reported in a:", "==7==ERROR: AddressSanitizer: heap-use-after-free", "#0 f",
+                                     "SUMMARY: x"])
+        self.assertTrue(lines[4].startswith("FAILED: a"), lines)
+        self.assertEqual(self.expect("1 0 0", 0, {"a": "run"}, output=output), ["1 0 0"])
 
     def test_binary_without_tests(self):
         self.expect("0 1 0", 1, {"a": "run"}, {"a": {}})

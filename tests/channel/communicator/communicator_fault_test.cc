@@ -292,9 +292,9 @@ TEST(CommunicatorPatience, MayBeEndless) {
   constexpr auto kForEver = std::chrono::nanoseconds::max();
   CommunicatorOptions options;
   options.timeout = kForEver;
-  CommunicatorPair pair(configFor(kMapped), options);
   std::vector<std::byte> in(8);
   const std::vector<std::byte> out(8, std::byte{1});
+  CommunicatorPair pair(configFor(kMapped), options);
   const auto received = MUST(pair.one->recv(0, std::span(in)));
   std::atomic<bool> over{false};
   Status end;
