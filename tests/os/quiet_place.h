@@ -3,7 +3,8 @@
 // Places in the address space for tests that free memory in the middle of their own and look at
 // what is left. The kernel gives out its highest free addresses, and a page that was just freed
 // there is soon somebody else's: a sanitizer's, the C library's, another thread's. So the hole
-// would be none, and to unmap the whole later would take their memory away. Far below nobody comes.
+// would be filled, and to unmap the whole later would take their memory away. The kernel gives out
+// nothing as far below as these places are.
 #pragma once
 
 #include <atomic>

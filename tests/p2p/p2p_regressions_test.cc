@@ -214,6 +214,7 @@ TEST(P2pRegressions, Defect13ManyMoreRequestsThanAQueueHoldsAreQueued) {
   }
   for (uint32_t& word : got) P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT32, pair.root(), nullptr));
   P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+  P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
   EXPECT_EQ(got, sent);
 }
 

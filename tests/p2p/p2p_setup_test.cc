@@ -40,6 +40,7 @@ TEST(P2pSetup, ABidirectionalOneGoesBothWays) {
   P2P_OK(P2PRecv(toB.data(), toB.size(), HCCL_DATA_TYPE_INT8, pair.client(), other));
   P2P_OK(P2PHostStreamSynchronize(other, kSoonMs));
   P2P_OK(P2PHostStreamDestroy(other));
+  for (P2PComm comm : {pair.root(), pair.client()}) P2P_OK(P2PCommSynchronize(comm, kSoonMs));
   EXPECT_EQ(toA, wasB);
   EXPECT_EQ(toB, wasA);
 }

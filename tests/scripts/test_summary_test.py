@@ -71,6 +71,15 @@ class TestSummary(unittest.TestCase):
         self.assertTrue(lines[4].startswith("FAILED: a"), lines)
         self.assertEqual(self.expect("1 0 0", 0, {"a": "run"}, output=output), ["1 0 0"])
 
+    def test_reports_of_every_sanitizer_are_found_and_cut(self):
+        race = "WARNING: ThreadSanitizer: data race (pid=7)\n" + "  #0 f\n" * 500
+        undefined = "/a/b.cc:1:2: runtime error: signed integer overflow\n  #0 g\nSUMMARY: u"
+        _, lines = summarise({"a": "fail"}, output=f"==================\n{race}\n{undefined}\n{undefined}\n{undefined}")
+        self.assertEqual(lines.count("-- reported in a:"), 3)
+        self.assertEqual(lines[1], "WARNING: ThreadSanitizer: data race (pid=7)")
+        self.assertEqual(lines.count("  #0 f"), 119)
+        self.assertEqual(lines.count("SUMMARY: u"), 2)
+
     def test_binary_without_tests(self):
         self.expect("0 1 0", 1, {"a": "run"}, {"a": {}})
 

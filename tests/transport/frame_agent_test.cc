@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "peerlane/core/log_level.h"
 #include "peerlane/program/words/word.h"
+#include "tests/core/quiet_log.h"
 #include "tests/fake/fake_regions.h"
 #include "tests/fake/fake_wire.h"
 #include "tests/fake/patterned_bytes.h"
@@ -26,7 +26,6 @@ class FrameAgentTest : public testing::Test {
   static constexpr size_t kBytes = 600'000;
 
   FrameAgentTest() {
-    setLogSink([](LogLevel, std::string_view, std::string_view) {});  // ends are its subject
     for (int side : {0, 1}) {
       memory_[side].resize(kBytes);
       RemoteMemory& remote = remote_[side];
@@ -38,7 +37,7 @@ class FrameAgentTest : public testing::Test {
     local_.resize(kBytes);
   }
 
-  ~FrameAgentTest() override { setLogSink({}); }
+  const QuietLog quiet_;  // ends are its subject
 
   // The region of `side`, 8-aligned because operator new is.
   std::span<std::byte> words(int side) { return memory_[side]; }

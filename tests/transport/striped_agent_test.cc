@@ -3,6 +3,18 @@
 // Several frame agents as one, against a correct peer on wires that are held, frozen and cut. Over
 // real sockets: tcp_link_test.cc and the contract suite.
 #include "peerlane/transport/striped_agent.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "peerlane/program/words/word.h"
 #include "tests/core/quiet_log.h"
 #include "tests/fake/fake_regions.h"

@@ -66,7 +66,7 @@ std::vector<Finding> rdmaFindings(const RdmaReport& report) {
   std::vector<Finding> findings;
   for (const std::string& unmet : report.unmet)
     findings.push_back({"rdma settings", State::kBroken, unmet,
-                        "a value that is there, a port that is active, or no such setting"});
+                        "correct the setting or unset it; a port must be active"});
   if (!report.isLoaded) {
     findings.push_back({"libibverbs", State::kAbsent, report.refused,
                         "where there is a NIC: apt install libibverbs1 ibverbs-providers"});

@@ -18,7 +18,7 @@ std::string deviceWish(const Config& config) {
   const InterfaceFilter& devices = config.ibDevices;
   if (!devices.exclude && !devices.names.empty())
     return fmt::format("PEERLANE_IB_HCA asks for {}", fmt::join(devices.names, ","));
-  if (config.ibPort && devices.names.empty())
+  if (config.ibPort && (devices.exclude || devices.names.empty()))
     return "PEERLANE_IB_PORT asks for " + std::to_string(*config.ibPort);
   if (config.ibNics != 0) return "PEERLANE_IB_NICS asks for " + std::to_string(config.ibNics);
   return {};

@@ -13,9 +13,9 @@
 
 namespace peerlane::verbs {
 
-// All devices that the settings allow. Errors: kInvalidArgument where they ask for one that is not
-// there, or for more than there are, naming the setting and those that are there; else as
-// VerbsDevice::openAll().
+// All devices that the settings allow. Errors, naming the setting: kInvalidArgument where
+// PEERLANE_IBV_SO, _IB_HCA (which may name others, too), _PORT or _NICS asks for devices and there
+// is none of them, or there are fewer; else as VerbsDevice::openAll().
 Result<std::vector<std::unique_ptr<VerbsDevice>>> openWanted(const Config& config);
 
 // The addresses of the device's port that the settings allow, RoCE v2 first. Errors:
@@ -25,7 +25,8 @@ Result<std::vector<Gid>> usableGids(const VerbsDevice& device, const Config& con
 // "mlx5_0:1"
 std::string nameOf(const VerbsDevice& device);
 
-// One sentence for each setting that asks for what none of the devices has. Opens them.
+// One sentence for each setting that asks for what none of the devices has. Where there is no
+// device, an address or a partition asks for nothing. Opens them.
 std::vector<std::string> unmetSettings(const Config& config);
 
 }  // namespace peerlane::verbs

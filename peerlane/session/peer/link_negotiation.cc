@@ -11,6 +11,15 @@
 #include "peerlane/core/log.h"
 
 namespace peerlane {
+namespace {
+
+// A setting of this side asks for something that is not there, or memory is short.
+bool isLacking(const Status& why) {
+  return why.code() == Code::kInvalidArgument || why.code() == Code::kOutOfMemory;
+}
+
+}  // namespace
+
 Status LinkNegotiation::begin() {
   if (!env_.initiator && process_.facts().unixSocket) return Status::ok();
   return sendOffers(/*all=*/true);
@@ -107,14 +116,17 @@ Status LinkNegotiation::sendOffers(bool all) {
   return env_.connection->send(std::move(offers), std::move(fds));
 }
 
-// The facts exclude most. But where a setting asks for something that is not there, or memory is
-// short, the user misses this link; one between hosts only if none within the host is made.
+// The facts exclude most. What this side lacks makes the user miss a link; one between hosts only
+// if none within the host is made.
 Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why) {
   const std::string name(transport.name());
-  if (why.code() == Code::kInvalidArgument || why.code() == Code::kOutOfMemory) {
-    const Status missed(Code::kNotSupported, std::string(why.message()));
-    if (transport.scope() != LinkScope::kNetwork) return refuseFailed(name, missed);
-    missed_.emplace_back(name, missed);
+  if (isLacking(why)) {
+    if (transport.scope() != LinkScope::kNetwork) return refuseFailed(name, why);
+    // Each transport of a kind with several says the same.
+    const bool isKnown = std::any_of(missed_.begin(), missed_.end(), [&](const auto& each) {
+      return each.second.message() == why.message();
+    });
+    if (!isKnown) missed_.emplace_back(name, why);
   }
   refuse(name, std::string(why.message()));
   return Status::ok();
@@ -223,8 +235,10 @@ Status LinkNegotiation::refuseFailed(const std::string& name, const Status& why)
 Status LinkNegotiation::goOnWithout(const std::string& name, const Status& why) {
   PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name, why.toString());
   env_.around.metrics.fallbacks().add();
-  if (env_.around.config.strict) return why.withContext("PEERLANE_STRICT: link " + name);
-  return Status::ok();
+  if (!env_.around.config.strict) return Status::ok();
+  // What is lacking will not be there for who asks once more.
+  const Status end = isLacking(why) ? Status(Code::kNotSupported, std::string(why.message())) : why;
+  return end.withContext("PEERLANE_STRICT: link " + name);
 }
 
 Status LinkNegotiation::askForTheRest(Offered offered) {

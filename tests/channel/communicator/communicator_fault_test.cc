@@ -330,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Routes, CommunicatorSilenceTest, testing::Values(kRing,
 
 TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   Config hearsBadly = configFor(GetParam());
-  hearsBadly.peerTimeout = 150ms;
+  hearsBadly.peerTimeout = 600ms;
   CommunicatorPair pair(ContextPair(hearsBadly, configFor(GetParam())));
   constexpr size_t kBytes = 1 << 20;
   TestMemory to(*pair.contexts.a, kBytes, GetParam().shared, Access::kRemoteReadWrite, 1);
@@ -357,7 +357,7 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   std::this_thread::sleep_for(20ms);
   const auto before = processorTime();
   const auto begun = std::chrono::steady_clock::now();
-  std::this_thread::sleep_for(500ms);
+  std::this_thread::sleep_for(1500ms);
   const auto used = processorTime() - before;
   const auto passed = std::chrono::steady_clock::now() - begun;
   EXPECT_EQ(pair.contexts.toB.state(), "silent");

@@ -100,7 +100,7 @@ TEST(CommunicatorRanks, GoldenHello) {
   // Written: rank 1 speaks to a rank 0 that never answers.
   std::thread rank([&] {
     CommunicatorOptions options;
-    options.timeout = 500ms;
+    options.timeout = 2s;
     const auto never =
         Communicator::create(*one, Bootstrap{1, 2, address, zero->secretText()}, options);
     EXPECT_EQ(never.status().code(), Code::kTimeout) << never.status().toString();
@@ -131,7 +131,7 @@ TEST(CommunicatorRanks, GoldenHello) {
                                                            "00000000")));
   std::thread other([&] {
     CommunicatorOptions options;
-    options.timeout = 500ms;
+    options.timeout = 2s;
     EXPECT_FALSE(Communicator::create(*zero, Bootstrap{0, 2, "", ""}, options).isOk());
   });
   EXPECT_EQ(heardOn(toZero, kNotes), fromHex("050100000000000200000000000000"));
@@ -369,7 +369,8 @@ TEST(CommunicatorProcesses, ExchangeMessagesUntilOneIsKilled) {
     ASSERT_EQ(endOf(communicator->recv(1, to.region(), 0, kChildBytes)), Code::kOk);
     ASSERT_TRUE(to.isAsExpected()) << static_cast<int>(protocol);
   }
-  // Killed while messages of both directions are pending: each ends, once, within a second.
+  // Killed while messages of both directions are pending: each ends, once, and long before the time
+  // that a silent peer has.
   std::vector<Transfer> pending;
   for (int i = 0; i < 200; ++i)
     pending.push_back(MUST(communicator->send(1, from.region(), 0, kChildBytes)));
@@ -383,7 +384,7 @@ TEST(CommunicatorProcesses, ExchangeMessagesUntilOneIsKilled) {
     EXPECT_TRUE(end == Code::kOk || end == Code::kPeerLost) << transfer.status().toString();
   }
   EXPECT_EQ(pending.back().status().code(), Code::kPeerLost);
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, 1s);
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, 5s);
 }
 
 }  // namespace

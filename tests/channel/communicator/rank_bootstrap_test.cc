@@ -181,7 +181,7 @@ TEST_F(RankBootstrapTest, AGuestWhoTalksNonsenseLeavesAlone) {
 
 TEST_F(RankBootstrapTest, AnAbsentRankZeroIsNamedWithTheLastCause) {
   CommunicatorOptions options;
-  options.timeout = 100ms;
+  options.timeout = std::chrono::seconds(1);
   const auto never =
       Communicator::create(*a, Bootstrap{1, 2, "127.0.0.1:1", std::string(64, 'b')}, options);
   EXPECT_EQ(never.status().code(), Code::kTimeout);
@@ -258,7 +258,7 @@ TEST_F(RankBootstrapTest, WhoWasRankZeroMayBeAnotherRank) {
 
 // Whoever gives up tells the others by its progress thread, and does not wait for it.
 TEST_F(RankBootstrapTest, GivingUpWaitsForNoCallback) {
-  Made host = meet(*zero, 0, 3, std::chrono::seconds(1));
+  Made host = meet(*zero, 0, 3, std::chrono::seconds(3));
   Made one = meet(*a, 1, 3);
   ASSERT_TRUE(shows("for rank 2 of 3 to introduce themselves"));
   StandingCallback stands(zero->peers().front().core()->progress());

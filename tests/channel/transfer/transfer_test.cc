@@ -483,7 +483,6 @@ TEST_P(StuckTransfer, TheEndOfItsContextEndsIt) {
   Status ended;
   std::thread waiter([&] { ended = stuck.wait(kSoon); });
   near_->abandon();
-  near_.reset();
   pair_.a.reset();
   waiter.join();
   EXPECT_EQ(ended.code(), Code::kClosed) << ended.toString();

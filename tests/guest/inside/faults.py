@@ -49,7 +49,7 @@ def under_netem(name):
         return seen["netem"]["packets"] > 300 and happened(seen["growth"], seen["netem"])
 
     try:
-        sides = both_sides(verbs_tools.pingpong, DEVICES, iterations=600, size=16384)
+        sides = both_sides(verbs_tools.pingpong, DEVICES, iterations=3000, size=16384)
         wait_until(f"something that shows that netem did this: {words}",
                    lambda: is_shown() or not all(side.running() for side in sides))
         # It stays until the end: taken away under traffic it has ended pairs.

@@ -77,7 +77,7 @@ TEST(Dial, TheEndNamesEveryAddressWithItsReason) {
   auto b = makeContext();
   auto other = makeContext({}, {"127.0.0.1:0"});
   const auto refused = a->connect(
-      ticketOf(*b, {"no address", "127.0.0.1:1", tcpAddressOf(*other), silent.address}), 1s);
+      ticketOf(*b, {"no address", "127.0.0.1:1", tcpAddressOf(*other), silent.address}), 3s);
   ASSERT_FALSE(refused.isOk());
   const std::string text(refused.status().message());
   EXPECT_EQ(refused.status().code(), Code::kPermissionDenied) << text;
@@ -221,7 +221,7 @@ TEST(Dial, WhoIsAlwaysLateHasItsTimeAndTheReason) {
   auto a = makeContext(patient());
   auto b = makeContext(withTimeForAHello(20ms), {"127.0.0.1:0"});
   const SlowWay way(tcpAddressOf(*b), 1'000'000);
-  const Status late = a->connect(ticketOf(*b, {way.address()}), 500ms).status();
+  const Status late = a->connect(ticketOf(*b, {way.address()}), 2s).status();
   EXPECT_EQ(late.code(), Code::kTimeout) << late.toString();
   EXPECT_NE(late.message().find("hello did not come"), std::string_view::npos) << late.toString();
   EXPECT_GT(way.guests(), 2);

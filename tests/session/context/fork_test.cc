@@ -248,6 +248,9 @@ TEST_P(ForkTest, LocksHeldAtTheForkHangNobody) {
   mayGo.set_value();
   sleeper.join();
   EXPECT_FALSE(message.done());
+  // The message has `bytes`.
+  zero_.reset();
+  one_.reset();
 }
 
 #if !defined(__SANITIZE_THREAD__)  // it allows no threads in a forked child
