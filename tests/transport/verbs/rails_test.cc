@@ -403,6 +403,12 @@ INSTANTIATE_TEST_SUITE_P(
              "PEERLANE_IB_HCA asks for mlx5_7: no RDMA device that can be used; sw0: "},
         Wish{"Port", [](Config& config) { config.ibPort = 9; },
              "PEERLANE_IB_PORT asks for 9: no RDMA device that can be used; sw0: "},
+        Wish{"PortBesideWhatIsLeftOut",
+             [](Config& config) {
+               config.ibDevices = {.exclude = true, .exact = false, .names = {"mlx5_7"}};
+               config.ibPort = 9;
+             },
+             "PEERLANE_IB_PORT asks for 9: no RDMA device that can be used; sw0: "},
         Wish{"Address", [](Config& config) { config.ibGidIndex = 200; },
              "PEERLANE_IB_GID_INDEX is 200"},
         Wish{"Number", [](Config& config) { config.ibNics = 5; }, "PEERLANE_IB_NICS is 5"},

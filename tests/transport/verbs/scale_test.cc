@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "peerlane/peerlane.h"
@@ -71,10 +73,11 @@ TEST(VerbsScale, PairsThatComeAndGoLeaveNothing) {
   EXPECT_LE(sides[0].objects(), objects + 1);
 }
 
-TEST(VerbsScale, ConnectingIsQuick) {
+// The median and the least, in milliseconds.
+std::pair<double, double> timeToConnect(const std::vector<std::string>& links) {
   constexpr int kTimes = 41;
   Config config = Config::fromEnvironment().value();
-  config.links = {"self", "verbs"};
+  config.links = links;
   std::vector<double> took;
   for (int i = 0; i < kTimes; ++i) {
     auto a = MUST(Context::create({config, {}, ""}));
@@ -86,10 +89,20 @@ TEST(VerbsScale, ConnectingIsQuick) {
             .count());
     const Peer toA = MUST(b->accept(std::chrono::seconds(20)));
   }
-  std::nth_element(took.begin(), took.begin() + kTimes / 2, took.end());
-  std::printf("connect over verbs: p50 %.3f ms, least %.3f ms\n", took[kTimes / 2],
-              *std::min_element(took.begin(), took.end()));
-  EXPECT_LE(took[kTimes / 2], 2.0);
+  std::sort(took.begin(), took.end());
+  return {took[kTimes / 2], took.front()};
+}
+
+// 2 ms; on a slow machine, as many times what a connection within the process takes, which is made
+// by the same threads, sockets and cryptography.
+TEST(VerbsScale, ConnectingIsQuick) {
+  constexpr double kMostMs = 2;
+  constexpr double kMostConnects = 6;  // 3 to 4
+  const auto [within, leastWithin] = timeToConnect({"self"});
+  const auto [median, least] = timeToConnect({"self", "verbs"});
+  std::printf("connect over verbs: p50 %.3f ms, least %.3f ms; within the process %.3f and %.3f\n",
+              median, least, within, leastWithin);
+  EXPECT_LE(median, std::max(kMostMs, kMostConnects * within));
 }
 
 }  // namespace
