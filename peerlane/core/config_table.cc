@@ -197,7 +197,8 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "switch",
        "0",
        "0, 1",
-       "1 turns every fallback to a slower path into an error.",
+       "1 turns a fallback to a slower path into an error. A link that one side lacks or does not "
+       "allow is no fallback: PEERLANE_LINKS says what is wanted.",
        [](std::string_view text, Config& config) {
          return readChoice<bool, 2>(text, {{{"0", false}, {"1", true}}}, config.strict);
        }},

@@ -134,7 +134,7 @@ TEST_F(RdmaHere, ThePortIsNamedByItself) {
   EXPECT_EQ(only().refused, "PEERLANE_IB_HCA (^sw0:2) excludes its ports");
   set("PEERLANE_IB_HCA", "sw0");
   set("PEERLANE_IB_PORT", "3");
-  EXPECT_EQ(only().refused, "PEERLANE_IB_PORT is 3; the device has 2 ports");
+  EXPECT_EQ(only().refused, "PEERLANE_IB_PORT is 3; the device has ports 1 to 2");
 }
 
 TEST_F(RdmaHere, SettingsThatAskForWhatIsNotThereAreNamed) {
@@ -153,7 +153,7 @@ TEST_F(RdmaHere, SettingsThatAskForWhatIsNotThereAreNamed) {
   set("PEERLANE_IB_HCA", "mlx5_0");
   EXPECT_EQ(look(RdmaProbe::kTry).unmet,
             Strings{"PEERLANE_IB_HCA asks for mlx5_0: no RDMA device that can be used; sw0: "
-                    "PEERLANE_IB_HCA (mlx5_0) excludes its ports"});
+                    "PEERLANE_IB_HCA (mlx5_0) names nothing of it; it has port 1"});
   set("PEERLANE_IB_HCA", "^sw0");
   EXPECT_EQ(look(RdmaProbe::kTry).unmet,
             Strings{"PEERLANE_IB_NICS asks for 2: no RDMA device that can be used; sw0: "

@@ -29,6 +29,7 @@
 #include "peerlane/core/config.h"
 #include "peerlane/core/text.h"
 #include "peerlane/os/topology.h"
+#include "peerlane/session/context/context.h"
 #include "tools/doctor/doctor_gpu_checks.h"
 #include "tools/report/failure_report.h"
 
@@ -360,6 +361,9 @@ std::vector<Finding> checkEnvironment() {
     findings.push_back({"environment", State::kBroken, failureText(config.status()), ""});
     return findings;
   }
+  // What only a context knows: which links there are, for example.
+  if (const auto context = Context::create({*config, {}, ""}); !context.isOk())
+    findings.push_back({"environment", State::kBroken, failureText(context.status()), ""});
   for (const std::string& warning : config->warnings)
     findings.push_back({"environment", State::kLimited, warning, ""});
   if (findings.empty())

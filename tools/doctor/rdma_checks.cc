@@ -74,7 +74,6 @@ std::vector<Finding> rdmaFindings(const RdmaReport& report) {
   }
   findings.push_back({"libibverbs", State::kWorks, report.library, ""});
   if (!report.refused.empty()) {
-    if (!report.unmet.empty()) return findings;  // which says it
     findings.push_back({"rdma devices", State::kAbsent, report.refused,
                         "where there is a NIC: load its driver (/sys/class/infiniband lists the "
                         "device then), and give a container /dev/infiniband"});

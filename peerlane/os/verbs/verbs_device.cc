@@ -27,6 +27,10 @@ const char* stateName(ibv_port_state state) {
   }
 }
 
+std::string portNumbers(int count) {
+  return count == 1 ? "port 1" : "ports 1 to " + std::to_string(count);
+}
+
 // The exported function fills the older structure, which is the beginning of today's.
 int queryPort(const Library& library, ibv_context* context, uint8_t port, ibv_port_attr& state) {
   state = {};
@@ -149,7 +153,7 @@ Status VerbsDevice::choosePort(const InterfaceFilter& filter, std::optional<uint
   if (wanted && *wanted > limits_.phys_port_cnt)
     return Status(Code::kNotSupported, "PEERLANE_IB_PORT is " + std::to_string(*wanted) +
                                            "; the device has " +
-                                           std::to_string(limits_.phys_port_cnt) + " ports");
+                                           portNumbers(limits_.phys_port_cnt));
   for (int number = 1; number <= limits_.phys_port_cnt; ++number) {
     const auto port = static_cast<uint8_t>(number);
     if ((wanted && port != *wanted) || !allows(filter, name_, port)) continue;
@@ -164,9 +168,11 @@ Status VerbsDevice::choosePort(const InterfaceFilter& filter, std::optional<uint
     states += (states.empty() ? "port " : ", port ") + std::to_string(port) + " is " +
               stateName(state.state);
   }
-  return Status(
-      Code::kNotSupported,
-      states.empty() ? "PEERLANE_IB_HCA (" + textOf(filter) + ") excludes its ports" : states);
+  if (!states.empty()) return Status(Code::kNotSupported, states);
+  return Status(Code::kNotSupported, "PEERLANE_IB_HCA (" + textOf(filter) + ") " +
+                                         (filter.exclude ? "excludes its ports"
+                                                         : "names nothing of it; it has " +
+                                                               portNumbers(limits_.phys_port_cnt)));
 }
 
 Result<ibv_port_attr> VerbsDevice::stateOf(uint8_t number) const {

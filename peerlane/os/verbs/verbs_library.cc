@@ -30,7 +30,7 @@ Result<std::unique_ptr<const Library>> load(const std::string& file) {
     const char* const why = ::dlerror();
     return Status(Code::kNotSupported, std::string("no libibverbs here: ") +
                                            (why != nullptr ? why : file.c_str()) +
-                                           " (PEERLANE_IBV_SO names another file)");
+                                           " (PEERLANE_IBV_SO can name another file)");
   }
   auto loaded = std::make_unique<Library>();
   loaded->file = file;

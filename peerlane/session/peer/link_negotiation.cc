@@ -266,12 +266,13 @@ Status LinkNegotiation::noLink(const Offered& offered) const {
   std::string why = "no link works between the two";
   for (const control::Refusal& refusal : links_.refused())
     why += "; " + refusal.transport + ": " + refusal.reason;
-  std::vector<std::string> forbidden;  // here, by the settings
+  std::vector<std::string> forbidden;  // here, by the settings alone
   std::vector<std::string> offeredOnly;
   for (const auto& transport : env_.around.transports) {
     const std::string name(transport->name());
     if (!transport->abilities().canAny(MemoryPlace::kHost, Ability::kAttaches) ||
-        config.allowsLink(transport->family()) || name != transport->family())
+        config.allowsLink(transport->family()) || name != transport->family() ||
+        (transport->scope() == LinkScope::kProcess && !process_.facts().sameProcess))
       continue;
     forbidden.push_back(name);
     if (offered.contains(name)) offeredOnly.push_back(name);

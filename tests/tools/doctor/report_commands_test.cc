@@ -176,6 +176,14 @@ TEST(DoctorCommand, ShowsTheEnvironmentButNoSecret) {
   EXPECT_EQ((out + doctor.err()).find("pl1secret"), std::string::npos);
 }
 
+TEST(DoctorCommand, NamesALinkThatThereIsNot) {
+  CommandRun doctor({"doctor"}, {"PEERLANE_LINKS=shm,rdma"});
+  EXPECT_EQ(doctor.wait(), 1) << doctor.err();
+  EXPECT_TRUE(
+      matches(doctor.out(), "environment +broken +.*'rdma', which is no link; accepted are"))
+      << doctor.out();
+}
+
 TEST(DoctorCommand, ShowsWhatStandsForItsOwnVariables) {
   CommandRun doctor({"doctor"}, {"P2P_IF_IP=127.0.0.1", "HCCL_IF_IP=10.0.0.1", "P2P_PORT_RANGE=5x",
                                  "HCCL_OTHER=1"});
