@@ -53,8 +53,8 @@ def googletest_outcomes(path):
     return outcomes
 
 
-def ctest_outcomes(junit, results):
-    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+def ctest_outcomes(cases, results):
+    for case in cases:
         name, status = case.get("name"), case.get("status")
         report = os.path.join(results, name + ".json")
         if os.path.exists(report):
@@ -72,10 +72,10 @@ def ctest_outcomes(junit, results):
             yield f"{name} ({status})", name, "skipped"
 
 
-def sanitizer_reports(junit):
+def sanitizer_reports(cases):
     """[(ctest name, text)] of the first reports in each program that failed."""
     reports = []
-    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+    for case in cases:
         if case.get("status") != "fail":
             continue
         lines = (case.findtext("system-out") or "").splitlines()
@@ -90,11 +90,12 @@ def sanitizer_reports(junit):
 def main():
     junit, results, allowed_path = sys.argv[1:]
     allowed = read_allowed(allowed_path)
+    cases = list(ElementTree.parse(junit).getroot().iter("testcase"))
     without_network = os.environ.get("NETNS") == "skip"
     passed = failed = skipped = 0
-    for name, text in sanitizer_reports(junit):
+    for name, text in sanitizer_reports(cases):
         print(f"-- reported in {name}:\n{text}")
-    for label, test, outcome in ctest_outcomes(junit, results):
+    for label, test, outcome in ctest_outcomes(cases, results):
         if outcome == "passed":
             passed += 1
         elif outcome == "skipped" and (test in allowed or without_network and NETWORK_TEST.fullmatch(test)):

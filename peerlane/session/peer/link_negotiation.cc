@@ -116,8 +116,8 @@ Status LinkNegotiation::sendOffers(bool all) {
   return env_.connection->send(std::move(offers), std::move(fds));
 }
 
-// The facts exclude most. What this side lacks makes the user miss a link; one between hosts only
-// if none within the host is made.
+// The facts exclude most. The user misses a link for which this side lacks something; one between
+// hosts only if none within the host is made.
 Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why) {
   const std::string name(transport.name());
   if (isLacking(why)) {
@@ -236,7 +236,7 @@ Status LinkNegotiation::goOnWithout(const std::string& name, const Status& why) 
   PEERLANE_LOG_WARN("peer {}: link {} refused: {}", env_.number, name, why.toString());
   env_.around.metrics.fallbacks().add();
   if (!env_.around.config.strict) return Status::ok();
-  // What is lacking will not be there for who asks once more.
+  // To connect again does not help where this side lacks something.
   const Status end = isLacking(why) ? Status(Code::kNotSupported, std::string(why.message())) : why;
   return end.withContext("PEERLANE_STRICT: link " + name);
 }

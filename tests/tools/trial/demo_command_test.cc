@@ -48,6 +48,14 @@ TEST(DemoCommand, SaysWhyItCannotRun) {
   EXPECT_NE(demo.err().find("pigeon"), std::string::npos);
 }
 
+// Of two processes no setting makes one.
+TEST(DemoCommand, ProposesLinksThatTwoProcessesCanHave) {
+  CommandRun demo({"demo"}, {"PEERLANE_LINKS=verbs", "PEERLANE_IBV_SO=/nowhere/libibverbs.so"});
+  EXPECT_EQ(demo.wait(), 1);
+  EXPECT_NE(demo.err().find(" is verbs: allow shm or tcp on both sides"), std::string::npos)
+      << demo.err();
+}
+
 TEST(DemoCommand, SaysWhichDevicesAreThere) {
   CommandRun gpus({"demo", "--device", "cuda:0,cuda:1"});
   EXPECT_EQ(gpus.wait(), 1);

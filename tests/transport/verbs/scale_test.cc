@@ -93,11 +93,11 @@ std::pair<double, double> timeToConnect(const std::vector<std::string>& links) {
   return {took[kTimes / 2], took.front()};
 }
 
-// 2 ms; on a slow machine, as many times what a connection within the process takes, which is made
-// by the same threads, sockets and cryptography.
+// At most 2 ms, or on a slow machine six times what a connection within the process takes, which
+// needs the same threads, sockets and cryptography.
 TEST(VerbsScale, ConnectingIsQuick) {
   constexpr double kMostMs = 2;
-  constexpr double kMostConnects = 6;  // 3 to 4
+  constexpr double kMostConnects = 6;  // 3 to 4 were measured
   const auto [within, leastWithin] = timeToConnect({"self"});
   const auto [median, least] = timeToConnect({"self", "verbs"});
   std::printf("connect over verbs: p50 %.3f ms, least %.3f ms; within the process %.3f and %.3f\n",
