@@ -103,8 +103,11 @@ TEST_P(AbsentPeer, TookNoMoreDescriptorsThanDoctorCounts) {
   start();
   const size_t before = Footprint::of(*context_).descriptors;
   meet();
-  const size_t taken = Footprint::of(*context_).descriptors - before;
-  EXPECT_LE(taken, kOfAPeer);
+  size_t taken = 0;
+  EXPECT_TRUE(soon([&] {  // one that is being passed is open twice
+    taken = Footprint::of(*context_).descriptors - before;
+    return taken <= kOfAPeer;
+  })) << taken;
   EXPECT_GE(taken, kOfAPeer - 5) << "doctor promises too little";
 }
 
@@ -193,7 +196,7 @@ TEST(PtraceOfOnePeer, IsNotGivenForARecordedHello) {
   const WithYama yama;
   Config config;
   config.links = {"shm"};
-  config.connectTimeout = 300ms;
+  config.connectTimeout = 2s;
   auto context = MUST(Context::create({config, {}, ""}));
   const std::string address = context->addresses().front();
   Intruder::Bytes recorded;

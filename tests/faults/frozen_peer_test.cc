@@ -121,7 +121,7 @@ TEST_P(FrozenPeer, KilledWhileFrozenItLetsGo) {
   quarantine();
   const auto killed = side_.other->kill();
   EXPECT_OK(side_.context->unregister(side_.memory->region(), kSoon));
-  EXPECT_LT(Clock::now() - killed, 1s);
+  EXPECT_LT(Clock::now() - killed, 5s);
   EXPECT_EQ(side_.peer.status().code(), Code::kPeerLost);
   expectFreed();
 }
@@ -141,7 +141,7 @@ TEST_P(FrozenPeer, WhatAnAgentHoldsEndsOnceThePeerIsHeardOrDead) {
     const auto moved = dies ? side_.other->kill() : Clock::now();
     if (!dies) side_.other->thaw();
     const Status ended = held.wait(kSoon);
-    EXPECT_LT(Clock::now() - moved, 2s);
+    EXPECT_LT(Clock::now() - moved, 10s);
     if (!mayBeHeld) {
       EXPECT_OK(ended);  // the caller has copied
     } else if (dies) {   // the link may hear of it before the session, which says silent then

@@ -86,7 +86,7 @@ class IntruderTest : public testing::TestWithParam<Door> {
   static Config config() {
     Config config;
     config.links = {"shm", "tcp"};
-    config.connectTimeout = 2s;  // a busy machine is slow to say hello
+    config.connectTimeout = 5s;  // a busy machine is slow to say hello
     return config;
   }
   IntruderTest() {

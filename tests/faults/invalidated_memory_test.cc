@@ -74,6 +74,7 @@ TEST_P(InvalidatedMemory, WhatAFrozenPeerMayWriteIsKept) {
   EXPECT_NE(side_.context->dump().find("quarantined"), std::string::npos) << side_.context->dump();
   // Heard again, it lets go.
   side_.other->thaw();
+  ASSERT_TRUE(soon([&] { return side_.peer.state() == "ready"; }));
   EXPECT_OK(invalidateMemory(ticket_, kSoon));
   EXPECT_OK(side_.context->unregister(region_, kSoon));
   EXPECT_TRUE(provider_->tickets().empty());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A peer killed at a random moment, with everything under way in both directions: every call of the
-// survivor that was pending says so within a second, nothing is left behind, and the next process
-// is welcome.
+// survivor that was pending says so in time, nothing is left behind, and the next process is
+// welcome.
 #include <cstdlib>
 #include <random>
 
@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Of a process that died, not of one that is silent.
-constexpr auto kNoticed = 1s;
+// Of a process that died; one that is silent is noticed after 30 s.
+constexpr auto kNoticed = 5s;
 
 class KilledPeer : public testing::TestWithParam<const char*> {
  protected:
@@ -34,7 +34,7 @@ class KilledPeer : public testing::TestWithParam<const char*> {
     other.tell("traffic");
     Traffic traffic(*context_, peer, memory.region(), theirs);
     ASSERT_EQ(other.line(), "running");
-    ASSERT_TRUE(soon([&] { return traffic.done() >= operations; }));
+    ASSERT_TRUE(soon([&] { return traffic.done() >= operations; }, 60s));
     const auto moment = Clock::now() + later;
     while (Clock::now() < moment) std::this_thread::yield();
     ASSERT_EQ(traffic.running(), 10u) << "something ended before the kill";

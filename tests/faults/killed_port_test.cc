@@ -59,7 +59,7 @@ TEST_P(KilledPort, EveryWaitEndsAndANewPeerIsWelcome) {
       });
     };
     until(0, [=] { return handle.wait(kThread).outcome; });
-    until(1, [=] { return handle.wait(kThread, 1'000'000'000).outcome; });
+    until(1, [=] { return handle.wait(kThread, kSoonNs).outcome; });
     until(2, [=] { return handle.putWithSignalAndFlush(kThread, 0, 0, kBytes).outcome; });
     until(3, [=, ce = channel.deviceHandle(PortEngine::kCe)] {
       const PortOutcome put = ce.put(kThread, 0, 0, kBytes).outcome;
@@ -68,7 +68,7 @@ TEST_P(KilledPort, EveryWaitEndsAndANewPeerIsWelcome) {
     ASSERT_TRUE(soon([&] { return rounds.load() >= 50; }));
     const auto killed = side_.other->kill();
     for (std::thread& thread : threads) thread.join();
-    EXPECT_LT(Clock::now() - killed, 3s);
+    EXPECT_LT(Clock::now() - killed, 10s);
     for (const PortOutcome outcome : outcomes) EXPECT_EQ(outcome, PortOutcome::kEnded);
     EXPECT_EQ(channel.status().code(), Code::kPeerLost) << channel.status().toString();
     EXPECT_EQ(channel.put(0, 0, 1).code(), Code::kPeerLost);
@@ -76,7 +76,7 @@ TEST_P(KilledPort, EveryWaitEndsAndANewPeerIsWelcome) {
     stop.store(true);
     const auto begin = Clock::now();
     service.reset();
-    EXPECT_LT(Clock::now() - begin, 3s);
+    EXPECT_LT(Clock::now() - begin, 10s);
     EXPECT_OK(side_.context->unregister(side_.memory->region(), kSoon));
   }
 }

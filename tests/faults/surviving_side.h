@@ -35,8 +35,8 @@ inline bool isCut(const volatile std::byte* bytes, size_t count) {
   return bytes[count / 8] != bytes[count / 8 * 7];
 }
 
-// After so long without a word a peer counts as silent.
-inline constexpr std::chrono::milliseconds kImpatience{300};
+// After so long without a word a peer counts as silent; one that is slow must not.
+inline constexpr std::chrono::milliseconds kImpatience{1000};
 inline Config impatient(const std::string& route) {
   Config config = configOfRoute(route);
   config.peerTimeout = kImpatience;

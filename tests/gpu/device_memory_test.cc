@@ -275,8 +275,11 @@ TEST(DeviceMemory, NothingWaitsForAWaitingStream) {
           must(context->unregister(mine, kPatience), "unregister");
           line.meet();
         }
-        const auto took = std::chrono::steady_clock::now() - begin;
-        EXPECT_LT(took, std::chrono::seconds(5));
+        // A call that waits for the stream does not return in time, and `must` ends the side. On a
+        // device this also finds shorter waits; GPUs in software are too slow for that.
+        if (!inSoftware()) {
+          EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+        }
         EXPECT_FALSE(waiting.done());
         line.send("go");
         must(waiting.wait(kPatience), "wait");
@@ -354,7 +357,8 @@ TEST(DeviceMemory, KilledPeersAreToldAndLeaveNothing) {
           const auto begin = std::chrono::steady_clock::now();
           const Status ended = waiting.wait(kPatience);
           EXPECT_EQ(ended.code(), Code::kPeerLost) << ended.toString();
-          EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+          EXPECT_LT(std::chrono::steady_clock::now() - begin,
+                    noticedWithin(std::chrono::seconds(2)));
           for (const Transfer& transfer : transfers) {
             const Code code = transfer.wait(kPatience).code();
             EXPECT_TRUE(code == Code::kOk || code == Code::kPeerLost);

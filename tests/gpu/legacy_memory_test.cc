@@ -4,15 +4,18 @@
 // handle may not lead anywhere, and into contexts with several GPUs, each of which opens its own.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "tests/gpu/two_processes.h"
 
@@ -82,6 +85,28 @@ SideFunction inOwnNamespace(SideFunction side, Handles handles) {
   };
 }
 
+// Of all processes of a test: on a busy machine the trial of a handle may get no answer in its
+// time. Then the memory is staged for that reason, and nothing was said about the handle.
+std::atomic<bool>& isUnanswered() {
+  static auto* const shared = [] {
+    void* const made = mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) die("mmap", Status(Code::kSystem, std::strerror(errno)));
+    return new (made) std::atomic<bool>(false);
+  }();
+  return *shared;
+}
+
+// Until the trials were answered, with fresh sides each time.
+bool runUntilAnswered(const SideFunction& first, const SideFunction& second) {
+  for (int i = 0; i < 5; ++i) {
+    isUnanswered() = false;
+    if (!runTwo(first, second)) return false;
+    if (!isUnanswered()) return true;
+  }
+  return false;
+}
+
 enum class Expected { kStraight, kStaged, kEither };
 
 // Descriptors and counters work in any case; cudaMalloc memory goes straight, or is staged with the
@@ -110,8 +135,12 @@ void exchangeAll(int index, const Line& line, Expected expected, const std::stri
     must(remote.prepare(kPatience), "prepare");
     const std::string way = remote.description();
     const bool isStraight = way == "cuda";
+    const auto says = [&](const char* part) { return way.find(part) != std::string::npos; };
+    // A peer that had no time to make a number sends none.
+    const bool isTold = !says("the GPU was too busy") && !says("sent none to try");
     if (expected != Expected::kEither) {
-      EXPECT_EQ(isStraight, expected == Expected::kStraight) << way;
+      EXPECT_TRUE(!isTold || isStraight == (expected == Expected::kStraight)) << way;
+      if (!isTold) isUnanswered() = true;
     }
     works(remote);
     if (!isStraight) {
@@ -120,7 +149,7 @@ void exchangeAll(int index, const Line& line, Expected expected, const std::stri
         EXPECT_NE(text.find("legacy CUDA IPC handles do not cross PID namespaces here"),
                   std::string::npos)
             << text;
-        EXPECT_NE(text.find(reason), std::string::npos) << text;
+        EXPECT_TRUE(!isTold || text.find(reason) != std::string::npos) << text;
       }
     }
   }
@@ -160,22 +189,25 @@ SideFunction side(int index, Expected expected, const char* ipc = nullptr,
 
 TEST(LegacyMemory, IsReachedInOnePidNamespaceWithoutATrial) {
   PEERLANE_NEEDS_GPUS(1);
-  EXPECT_TRUE(runTwo(side(0, Expected::kStraight), side(1, Expected::kStraight)));
+  EXPECT_TRUE(runUntilAnswered(side(0, Expected::kStraight), side(1, Expected::kStraight)));
 }
 
 TEST(LegacyMemory, IsReachedInAnotherPidNamespaceWhereTheDriverAllowsIt) {
   PEERLANE_NEEDS_GPUS(1);
   PEERLANE_NEEDS_NAMESPACES();
   const Expected expected = inSoftware() ? Expected::kStraight : Expected::kEither;
-  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), Handles::kLeadThere)));
-  EXPECT_TRUE(runTwo(inOwnNamespace(side(0, expected), Handles::kLeadThere), side(1, expected)));
+  EXPECT_TRUE(
+      runUntilAnswered(side(0, expected), inOwnNamespace(side(1, expected), Handles::kLeadThere)));
+  EXPECT_TRUE(
+      runUntilAnswered(inOwnNamespace(side(0, expected), Handles::kLeadThere), side(1, expected)));
 }
 
 TEST(LegacyMemory, IsStagedInAnotherPidNamespaceWhereItsHandlesLeadNowhere) {
   PEERLANE_NEEDS_GPUS(1);
   PEERLANE_NEEDS_NAMESPACES();
   const Expected expected = inSoftware() ? Expected::kStaged : Expected::kEither;
-  EXPECT_TRUE(runTwo(side(0, expected), inOwnNamespace(side(1, expected), Handles::kLeadNowhere)));
+  EXPECT_TRUE(runUntilAnswered(side(0, expected),
+                               inOwnNamespace(side(1, expected), Handles::kLeadNowhere)));
 }
 
 // The side that fails is told to by GPUs in software; the other one is not concerned.
@@ -183,11 +215,12 @@ TEST(LegacyMemory, IsStagedInAnotherPidNamespaceWhereItsHandlesFail) {
   PEERLANE_NEEDS_GPUS(1);
   if (!inSoftware()) GTEST_SKIP() << "needs GPUs in software, whose handles fail when told to";
   PEERLANE_NEEDS_NAMESPACES();
-  EXPECT_TRUE(runTwo(side(0, Expected::kStraight),
-                     inOwnNamespace(side(1, Expected::kStaged, "refused", "cudaIpcOpenMemHandle"),
-                                    Handles::kLeadThere)));
-  EXPECT_TRUE(runTwo(side(0, Expected::kStaged, "wrong", "led to other memory"),
-                     inOwnNamespace(side(1, Expected::kStraight), Handles::kLeadThere)));
+  EXPECT_TRUE(
+      runUntilAnswered(side(0, Expected::kStraight),
+                       inOwnNamespace(side(1, Expected::kStaged, "refused", "cudaIpcOpenMemHandle"),
+                                      Handles::kLeadThere)));
+  EXPECT_TRUE(runUntilAnswered(side(0, Expected::kStaged, "wrong", "led to other memory"),
+                               inOwnNamespace(side(1, Expected::kStraight), Handles::kLeadThere)));
 }
 
 // A context with two GPUs reads and writes from both, whichever the peer's memory is on, and in

@@ -174,7 +174,7 @@ TEST(PortResidentKernel, ServesWhatItTakes) {
     run.signals = counts;
     run.done = counts + 8;
     run.asked = counts + 16;
-    constexpr uint64_t kSlow = 200'000'000;  // threads may take so long to start
+    constexpr uint64_t kSlow = 1'000'000'000;  // threads may be off the processor for so long
     uint64_t served = 0;
     bool wasServed[kResidentAskers] = {};
     for (uint64_t launch = 1; launch <= 3; ++launch) {
@@ -228,7 +228,8 @@ TEST_P(PortResidentCalls, ThatWaitForTheGpuReturn) {
       const auto begin = Clock::now();
       EXPECT_EQ(call(), cudaSuccess) << what;
       const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
-      EXPECT_LT(took, milliseconds(100)) << what;
+      // With a port that stays, the call never returns; a busy machine only makes it late.
+      EXPECT_LT(took, milliseconds(isSoftware() ? 5000 : 100)) << what;
       std::printf("%s: %.3f ms\n", what, static_cast<double>(took.count()) / 1e3);
       line.meet();
     };

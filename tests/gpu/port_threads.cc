@@ -31,15 +31,11 @@ uint32_t portThreads(PortForm form) {
 
 void loadPortKernels(PortForm /*form*/) {}
 
-// A thread for each block.
+// A thread for each block and each asker. The askers start first, because the port is open for a
+// limited time.
 void launchResidentRun(const ResidentRun& run, cudaStream_t stream) {
   (void)softgpu::launchKernel(stream, [run](int /*device*/) {
     std::vector<std::thread> threads;
-    for (uint32_t block = 0; block < run.blocks; ++block)
-      threads.emplace_back([&run, block] {
-        port::ResidentRequest request;
-        port::residentBlock(port::ThisThread{}, run.job, block, run.blocks, request);
-      });
     for (uint32_t i = 0; i < kResidentAskers; ++i)
       threads.emplace_back([&run, at = i * run.bytes, asked = run.asked + i] {
         uint64_t end = 0;
@@ -50,6 +46,11 @@ void launchResidentRun(const ResidentRun& run, cudaStream_t stream) {
                                   {run.to + at, run.from + at, run.bytes, 1, run.signals, run.done},
                                   end))
           ++*asked;
+      });
+    for (uint32_t block = 0; block < run.blocks; ++block)
+      threads.emplace_back([&run, block] {
+        port::ResidentRequest request;
+        port::residentBlock(port::ThisThread{}, run.job, block, run.blocks, request);
       });
     for (std::thread& thread : threads) thread.join();
   });

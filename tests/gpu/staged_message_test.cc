@@ -345,10 +345,10 @@ TEST_P(StagedMessages, NotMetInTime) {
         const auto posted = sends ? side.ranks->send(1, side.out, 0, kBytes, options)
                                   : side.ranks->recv(1, side.in, 0, kBytes, options);
         // Behind it, with patience: it ends with its lane.
-        const Transfer behind = must(side.ranks->send(1, side.out, 0, 8, side.on()), "send");
-        const Status status = must(posted, "post").wait(kPatience);
+        const auto behind = side.ranks->send(1, side.out, 0, 8, side.on());
+        const Status status = endOf(posted);
         EXPECT_EQ(status.code(), Code::kTimeout) << status.toString();
-        EXPECT_EQ(behind.wait(kPatience).code(), Code::kTimeout);
+        EXPECT_EQ(endOf(behind).code(), Code::kTimeout);
         mustSync(side.stream);
         EXPECT_TRUE(isUntouched(bytesOf(side.in)));
         line.send("over");
@@ -390,11 +390,12 @@ TEST_P(StagedMessages, NothingIsSentBehindAMessageThatWasLetGo) {
     } else {
       (void)line.receive();
       MessageOptions options = side.on();
-      options.timeout = 50ms;
-      const Transfer never = must(side.ranks->recv(1, side.in, 0, 8, options), "recv");
-      const Transfer behind = must(side.ranks->send(1, side.out, 0, 100000, side.on()), "send");
-      EXPECT_EQ(never.wait(kPatience).code(), Code::kTimeout);
-      EXPECT_EQ(behind.wait(kPatience).code(), Code::kTimeout);
+      options.timeout = 500ms;
+      const auto never = side.ranks->recv(1, side.in, 0, 8, options);
+      const auto behind = side.ranks->send(1, side.out, 0, 100000, side.on());
+      EXPECT_EQ(endOf(never).code(), Code::kTimeout);
+      // It is refused if a busy machine held up this side between the posts.
+      EXPECT_EQ(endOf(behind).code(), Code::kTimeout);
     }
     line.meet();
   }));
@@ -416,9 +417,7 @@ TEST_P(StagedMessages, AListOfAnotherNumberOfPiecesEndsThemAtBothSides) {
     must(must(list(2), "two").wait(kPatience), "two and two");
     const Status status = must(list(index == 0 ? 3 : 2), "list").wait(kPatience);
     EXPECT_EQ(status.code(), Code::kSizeMismatch) << status.toString();
-    const auto behind = list(1);
-    EXPECT_EQ((behind.isOk() ? behind->wait(kPatience) : behind.status()).code(),
-              Code::kSizeMismatch);
+    EXPECT_EQ(endOf(list(1)).code(), Code::kSizeMismatch);
     line.meet();
   }));
 }
@@ -446,8 +445,7 @@ TEST_P(StagedMessages, Cancelled) {
         must(must(side.ranks->recv(0, side.in, 0, kBytes, side.on()), "recv").wait(kPatience),
              "the first");
       } else {
-        const auto received = side.ranks->recv(0, side.in, 0, 8, side.on());
-        const Status status = received.isOk() ? received->wait(kPatience) : received.status();
+        const Status status = endOf(side.ranks->recv(0, side.in, 0, 8, side.on()));
         // Of another length than what is sent, if they met before the cancel came.
         EXPECT_TRUE(status.code() == Code::kCancelled || status.code() == Code::kSizeMismatch)
             << status.toString();
@@ -545,7 +543,7 @@ TEST_P(StagedMessages, APeerThatDies) {
           EXPECT_EQ(large.wait(kPatience).code(), Code::kPeerLost);
           const Status status = met.wait(kPatience);
           EXPECT_TRUE(status.isOk() || status.code() == Code::kPeerLost) << status.toString();
-          EXPECT_LT(std::chrono::steady_clock::now() - begin, 3s);
+          EXPECT_LT(std::chrono::steady_clock::now() - begin, noticedWithin(3s));
           mustSync(side.stream);
           mustSync(other);
           EXPECT_EQ(side.ranks->send(1, side.out, 0, 8, side.on()).status().code(),

@@ -301,11 +301,19 @@ uint64_t poisonings(const Context& context) {
 }
 
 bool stopsShort(const std::atomic<size_t>& made, size_t last) {
-  for (size_t seen = SIZE_MAX; seen != made;) {
-    seen = made;
+  constexpr int kLooks = 3, kLooksAtNothing = 10;
+  size_t seen = made;
+  for (int equal = 1; equal < (seen == 0 ? kLooksAtNothing : kLooks);) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const size_t now = made;
+    equal = now == seen ? equal + 1 : 1;
+    seen = now;
   }
-  return made < last;
+  return seen < last;
+}
+
+std::chrono::seconds noticedWithin(std::chrono::seconds onHardware) {
+  return inSoftware() ? std::chrono::seconds(10) : onHardware;
 }
 
 void fill(void* device, size_t bytes, uint32_t seed) {

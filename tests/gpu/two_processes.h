@@ -143,7 +143,9 @@ struct Side : Meeting {
 // peerlane_poisonings_total of a context.
 uint64_t poisonings(const Context& context);
 
-// Whether a thread that counts what it has posted stops short of `last`.
+// Whether a thread that counts what it has posted stops short of `last`. A thread that has posted
+// nothing gets more looks, because it may not have begun; in the end it counts as stopped, because
+// other threads may have filled its queue.
 bool stopsShort(const std::atomic<size_t>& made, size_t last);
 
 // Memory of a device, or any other, as the host sees it.
@@ -167,5 +169,14 @@ inline void must(const Status& status, const char* what) {
 void mustCuda(int error, const char* what);
 
 inline constexpr std::chrono::seconds kPatience{20};
+
+// How soon a side hears of its peer's end at the latest. With GPUs in software both sides, and what
+// else a machine does, share few cores.
+std::chrono::seconds noticedWithin(std::chrono::seconds onHardware);
+
+// How a post ended; also if it was refused, because its peer or its lane had ended before.
+inline Status endOf(const Result<Transfer>& posted) {
+  return posted.isOk() ? posted->wait(kPatience) : posted.status();
+}
 
 }  // namespace peerlane::gputest

@@ -95,10 +95,6 @@ void configure() {
   setenv("SOFTWARE_HCA_DMABUF", "yes", 1);
 }
 
-Status endOf(const Result<Transfer>& posted) {
-  return posted.isOk() ? posted->wait(kPatience) : posted.status();
-}
-
 // Of this side or of the peer; straight by the NIC, or staged because of the stream.
 struct Taken {
   bool isLocal;

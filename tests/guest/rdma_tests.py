@@ -17,7 +17,7 @@ from problem import Problem
 from report import Report
 from rows import read_rows
 
-SECONDS = {"short": 270, "long": 1200, "pair": 500}
+SECONDS = {"short": 600, "long": 1200, "pair": 500}
 MEANING = {TIMED_OUT: "the time was over", DIED: "the guest died: its kernel, not the program (console.log)"}
 
 

@@ -24,7 +24,7 @@ namespace peerlane::network {
 namespace {
 
 constexpr int kPatienceMs = 60000;
-constexpr unsigned kLongestRoleSeconds = 120;
+constexpr unsigned kLongestRoleSeconds = 600;  // a slow machine moves a GiB meanwhile
 constexpr std::string_view kFailed = "failed: ";
 
 std::string nextName(const char* kind) {

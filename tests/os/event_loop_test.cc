@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -181,6 +182,7 @@ TEST(EventLoop, HandlesMayOutliveTheLoop) {
 TEST(EventLoop, TimersRunOnceAndInOrder) {
   auto loop = makeLoop();
   std::vector<int> order;
+  const auto start = Clock::now();
   Timer late = loop->after(4ms, [&] { order.push_back(2); });
   Timer early = loop->after(1ms, [&] { order.push_back(1); });
   Timer never = loop->after(2ms, [&] { order.push_back(9); });
@@ -190,9 +192,8 @@ TEST(EventLoop, TimersRunOnceAndInOrder) {
   {
     Timer dropped = loop->after(2ms, [&] { order.push_back(8); });
   }
-  auto start = Clock::now();
   while (order.size() < 2) ASSERT_GT(loop->waitOnce(kLong), 0u);
-  EXPECT_GE(Clock::now() - start, 3ms);
+  EXPECT_GE(Clock::now() - start, 4ms);
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
   EXPECT_FALSE(early.pending());
   EXPECT_EQ(loop->waitOnce(5ms), 0u);
@@ -302,19 +303,25 @@ TEST(EventLoop, NoWakeUpIsLost) {
   auto loop = makeLoop();
   auto answer = makeLoop();
   constexpr int kRounds = 3000;
+  const auto waitOn = [](EventLoop& one, Clock::duration& longest) {
+    const auto start = Clock::now();
+    const size_t ran = one.waitOnce(kLong);
+    longest = std::max<Clock::duration>(longest, Clock::now() - start);
+    return static_cast<int>(ran);
+  };
+  Clock::duration longest{}, longestOfOther{};
   std::thread other([&] {
     int seen = 0;
     for (int i = 0; i < kRounds; ++i) {
       loop->post([&] { answer->post([&] { ++seen; }); });
-      while (seen <= i) answer->waitOnce(kLong);
+      while (seen <= i) waitOn(*answer, longestOfOther);
     }
   });
   int turns = 0;
-  auto start = Clock::now();
-  while (turns < kRounds) turns += static_cast<int>(loop->waitOnce(kLong));
+  while (turns < kRounds) turns += waitOn(*loop, longest);
   other.join();
   EXPECT_EQ(turns, kRounds);
-  EXPECT_LT(Clock::now() - start, kLong) << "a lost wake-up costs a whole timeout";
+  EXPECT_LT(std::max(longest, longestOfOther), kLong / 2) << "a lost wake-up costs a whole timeout";
 }
 
 TEST(EventLoop, DescriptorWakesASleepingLoop) {

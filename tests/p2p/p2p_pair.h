@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,17 @@ inline constexpr uint32_t kSoonMs = 20000;
 
 // Fails with the library's sentence.
 #define P2P_OK(call) ASSERT_EQ((call), HCCL_SUCCESS) << #call ": " << P2PGetLastError()
+
+// True as soon as `condition` holds; false when it does not for long.
+template <typename Condition>
+bool eventually(const Condition& condition) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoonMs);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 struct Side {
   P2pKind kind = P2P_BIDIRECTIONAL;

@@ -17,6 +17,8 @@
 namespace peerlane::p2p_test {
 namespace {
 
+constexpr uint32_t kMuchMs = 120000;  // for very many operations: seconds under a sanitizer
+
 size_t entriesOf(const char* folder) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder),
                                            std::filesystem::directory_iterator()));
@@ -51,9 +53,12 @@ TEST(P2pRegressions, Defect03And05CommunicatorsLeaveNothingBehind) {
   const Pair first;
   const size_t threads = entriesOf("/proc/self/task"), files = entriesOf("/proc/self/fd");
   for (int i = 0; i < 100; ++i) const Pair pair;
-  EXPECT_EQ(entriesOf("/proc/self/task"), threads);
+  // A thread that was joined may be listed a little longer, also in the first count.
+  EXPECT_TRUE(eventually([&] { return entriesOf("/proc/self/task") <= threads; }))
+      << entriesOf("/proc/self/task") << " threads after " << threads;
   // The last ones may still be saying goodbye.
-  EXPECT_LE(entriesOf("/proc/self/fd"), files + 24);
+  EXPECT_TRUE(eventually([&] { return entriesOf("/proc/self/fd") <= files + 24; }))
+      << entriesOf("/proc/self/fd") << " descriptors after " << files;
 }
 
 TEST(P2pRegressions, Defect06AFailedRootIsNoRefusalForEver) {
@@ -173,7 +178,7 @@ TEST(P2pRegressions, Defect10And12BatchesOfAnySizeGoAtOnce) {
     for (uint32_t i = 0; i < kPieces; ++i) pieces[i] = got.data() + 2 * i;
     P2P_OK(P2PScatterFromRemoteHostMem(far.data(), pieces.data(), counts.data(),
                                        HCCL_DATA_TYPE_UINT8, kPieces, pair.root(), nullptr));
-    P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+    P2P_OK(P2PCommSynchronize(pair.root(), kMuchMs));
     EXPECT_EQ(got, far);
     constexpr uint32_t kMessages = 20000;
     std::fill(got.begin(), got.end(), uint8_t{0});
@@ -182,7 +187,7 @@ TEST(P2pRegressions, Defect10And12BatchesOfAnySizeGoAtOnce) {
     for (uint32_t i = 0; i < kMessages; ++i) pieces[i] = far.data() + 2 * i;
     P2P_OK(P2PSendBatch(pieces.data(), counts.data(), HCCL_DATA_TYPE_UINT8, kMessages,
                         pair.client(), nullptr));
-    P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
+    P2P_OK(P2PCommSynchronize(pair.root(), kMuchMs));
     EXPECT_TRUE(std::equal(got.begin(), got.begin() + 2 * kMessages, far.begin()));
   }
   P2P_OK(P2PUnimportSegment(info));
@@ -213,8 +218,8 @@ TEST(P2pRegressions, Defect13ManyMoreRequestsThanAQueueHoldsAreQueued) {
         P2PSend(&sent[static_cast<size_t>(i)], 1, HCCL_DATA_TYPE_UINT32, pair.client(), nullptr));
   }
   for (uint32_t& word : got) P2P_OK(P2PRecv(&word, 1, HCCL_DATA_TYPE_UINT32, pair.root(), nullptr));
-  P2P_OK(P2PCommSynchronize(pair.root(), kSoonMs));
-  P2P_OK(P2PCommSynchronize(pair.client(), kSoonMs));
+  P2P_OK(P2PCommSynchronize(pair.root(), kMuchMs));
+  P2P_OK(P2PCommSynchronize(pair.client(), kMuchMs));
   EXPECT_EQ(got, sent);
 }
 

@@ -70,6 +70,7 @@ using SideFunction = std::function<void(const SideLine& line)>;
 struct Surroundings {
   int namespaces = 0;
   std::string socketDirectory{};  // PEERLANE_SOCKET_DIR
+  unsigned seconds = 60;          // after which a side is ended
 };
 
 // `other`: the other end, which this side must not hold open.
@@ -77,7 +78,7 @@ inline pid_t startSide(const SideFunction& side, int fd, int other, const Surrou
   const pid_t child = ::fork();
   if (child != 0) return child;
   ::close(other);
-  ::alarm(60);
+  ::alarm(around.seconds);
   if (!around.socketDirectory.empty())
     ::setenv("PEERLANE_SOCKET_DIR", around.socketDirectory.c_str(), 1);
   if (around.namespaces != 0 && ::unshare(around.namespaces) != 0) ::_exit(77);
@@ -89,7 +90,7 @@ inline pid_t startSide(const SideFunction& side, int fd, int other, const Surrou
       ::waitpid(inner, &status, 0);
       ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     }
-    ::alarm(60);
+    ::alarm(around.seconds);
   }
   side(SideLine(fd));
   ::_exit(testing::Test::HasFailure() ? 2 : 0);
@@ -105,7 +106,7 @@ inline testing::AssertionResult runSides(const SideFunction& first, const SideFu
   const pid_t two = startSide(second, fds[1], fds[0], around);
   ::close(fds[0]);
   ::close(fds[1]);
-  const auto deadline = child::Clock::now() + std::chrono::seconds(90);
+  const auto deadline = child::Clock::now() + std::chrono::seconds(around.seconds + 30);
   const int firstCode = child::collect(one, deadline), secondCode = child::collect(two, deadline);
   if (firstCode == 0 && secondCode == 0) return testing::AssertionSuccess();
   return testing::AssertionFailure()

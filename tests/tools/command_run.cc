@@ -100,11 +100,11 @@ void CommandRun::signal(int number) const {
   ::kill(pid_, number);
 }
 
-void CommandRun::freeze() const {
+bool CommandRun::freeze() const {
   signal(SIGSTOP);
   siginfo_t info{};
   // Reported once the last thread has stopped.
-  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED), 0);
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED) == 0;
 }
 
 void CommandRun::limitFileSize(uint64_t bytes) const {

@@ -33,8 +33,8 @@ class CommandRun {
   // The exit code, 128 + n after signal n; -1 when it still runs after `timeout`.
   int wait(std::chrono::milliseconds timeout = std::chrono::seconds(60));
   void signal(int number) const;
-  // SIGSTOP, and every thread of it stands still.
-  void freeze() const;
+  // SIGSTOP, and every thread of it stands still; false when it has ended.
+  [[nodiscard]] bool freeze() const;
   // No file that the process writes may become larger than this.
   void limitFileSize(uint64_t bytes) const;
 

@@ -330,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Routes, CommunicatorSilenceTest, testing::Values(kRing,
 
 TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   Config hearsBadly = configFor(GetParam());
-  hearsBadly.peerTimeout = 600ms;
+  hearsBadly.peerTimeout = 1s;
   CommunicatorPair pair(ContextPair(hearsBadly, configFor(GetParam())));
   constexpr size_t kBytes = 1 << 20;
   TestMemory to(*pair.contexts.a, kBytes, GetParam().shared, Access::kRemoteReadWrite, 1);
@@ -353,11 +353,13 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   StandingCallback stands(pair.contexts.toA.core()->progress());
   const auto received = exchange();
   const auto written = MUST(put(pair.contexts.toB, {&block, 1}));
-  // Both before and after it is called silent; only the time is measured, nothing waits for it.
+  // Until it is called silent, and as long again.
   std::this_thread::sleep_for(20ms);
   const auto before = processorTime();
   const auto begun = std::chrono::steady_clock::now();
-  std::this_thread::sleep_for(1500ms);
+  while (pair.contexts.toB.state() != "silent" && std::chrono::steady_clock::now() - begun < kSoon)
+    std::this_thread::sleep_for(10ms);
+  std::this_thread::sleep_for(1s);
   const auto used = processorTime() - before;
   const auto passed = std::chrono::steady_clock::now() - begun;
   EXPECT_EQ(pair.contexts.toB.state(), "silent");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "tests/fake/software_hca/hca_context.h"
 #include "tests/fake/software_hca/hca_copy.h"
@@ -317,7 +318,13 @@ bool Sender::isTargetSlow() const {
 }
 
 void Sender::onTime(uint64_t now) {
-  if (now < deadline_ || pair_.state() != IBV_QPS_RTS) return;
+  if (now < deadline_ || pair_.state() != IBV_QPS_RTS) {
+    wasLate_ = false;
+    return;
+  }
+  // An engine that was away for long finds the answer in its next turn, which follows at once.
+  if (!std::exchange(wasLate_, true)) return;
+  wasLate_ = false;
   // Its engine had no time yet: no packet is lost. A device answers however busy its host is.
   if (isTargetSlow()) return arm(now);
   if (retriesLeft_-- == 0) return pair_.fail(IBV_WC_RETRY_EXC_ERR);

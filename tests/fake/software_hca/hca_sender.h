@@ -67,6 +67,7 @@ class Sender {
   const Lane* sentLane_ = nullptr;
   uint64_t sentPlace_ = 0;
   uint64_t deadline_ = UINT64_MAX, notReadyUntil_ = 0;
+  bool wasLate_ = false;  // the last turn found the deadline past
   int retriesLeft_ = 0, rnrRetriesLeft_ = 0;
 };
 

@@ -122,7 +122,7 @@ class PortDown:
 
 def survived(interruption):
     """Shorter than the tries last, which is an eighth of the timeout on these devices."""
-    traffic = Traffic("ROUNDS=40", f"BYTES={BYTES}", PEERLANE_PEER_TIMEOUT="60s")
+    traffic = Traffic("ROUNDS=40", f"BYTES={BYTES}", PEERLANE_PEER_TIMEOUT="120s")
     traffic.wait_for_round(10)
     with interruption():
         before = traffic.rounds()
@@ -147,7 +147,7 @@ def ended(interruption):
 
 def over_tcp(interruption):
     """As before, with tcp beside: what the NIC has not confirmed is made again there, and all of it arrives."""
-    traffic = Traffic("ROUNDS=40", f"BYTES={BYTES}", "AGAIN=yes", PEERLANE_LINKS="self,verbs,tcp", PEERLANE_STRICT="0",
+    traffic = Traffic("ROUNDS=200", f"BYTES={BYTES}", "AGAIN=yes", PEERLANE_LINKS="self,verbs,tcp", PEERLANE_STRICT="0",
                       PEERLANE_PEER_TIMEOUT="4s")
     traffic.wait_for_round(10)
     with interruption():

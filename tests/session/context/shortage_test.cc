@@ -47,7 +47,7 @@ TEST(Shortage, AConnectIsRefusedInWordsOrHasItsBestLink) {
     SCOPED_TRACE(free);
     {
       const FewDescriptors few(free);
-      const auto peer = a->connect(b->ticket(), std::chrono::seconds(2));
+      const auto peer = a->connect(b->ticket(), std::chrono::seconds(5));
       if (peer.isOk()) {
         ++made;
         EXPECT_EQ(peer->route().link, "shm") << peer->route().toString();

@@ -73,24 +73,17 @@ TEST(VerbsScale, PairsThatComeAndGoLeaveNothing) {
   EXPECT_LE(sides[0].objects(), objects + 1);
 }
 
-// The median and the least, in milliseconds.
-std::pair<double, double> timeToConnect(const std::vector<std::string>& links) {
-  constexpr int kTimes = 41;
+// In milliseconds.
+double timeToConnect(const std::vector<std::string>& links) {
   Config config = Config::fromEnvironment().value();
   config.links = links;
-  std::vector<double> took;
-  for (int i = 0; i < kTimes; ++i) {
-    auto a = MUST(Context::create({config, {}, ""}));
-    auto b = MUST(Context::create({config, {}, ""}));
-    const auto begin = std::chrono::steady_clock::now();
-    const Peer toB = MUST(a->connect(b->ticket(), std::chrono::seconds(20)));
-    took.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-            .count());
-    const Peer toA = MUST(b->accept(std::chrono::seconds(20)));
-  }
-  std::sort(took.begin(), took.end());
-  return {took[kTimes / 2], took.front()};
+  auto a = MUST(Context::create({config, {}, ""}));
+  auto b = MUST(Context::create({config, {}, ""}));
+  const auto begin = std::chrono::steady_clock::now();
+  const Peer toB = MUST(a->connect(b->ticket(), std::chrono::seconds(20)));
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  const Peer toA = MUST(b->accept(std::chrono::seconds(20)));
+  return took.count();
 }
 
 // At most 2 ms, or on a slow machine six times what a connection within the process takes, which
@@ -98,11 +91,18 @@ std::pair<double, double> timeToConnect(const std::vector<std::string>& links) {
 TEST(VerbsScale, ConnectingIsQuick) {
   constexpr double kMostMs = 2;
   constexpr double kMostConnects = 6;  // 3 to 4 were measured
-  const auto [within, leastWithin] = timeToConnect({"self"});
-  const auto [median, least] = timeToConnect({"self", "verbs"});
+  constexpr size_t kTimes = 41;
+  std::vector<double> within, over;
+  for (size_t i = 0; i < kTimes; ++i) {  // in turns: what else the machine does comes to both
+    within.push_back(timeToConnect({"self"}));
+    over.push_back(timeToConnect({"self", "verbs"}));
+  }
+  std::sort(within.begin(), within.end());
+  std::sort(over.begin(), over.end());
+  const double median = over[kTimes / 2], yardstick = within[kTimes / 2];
   std::printf("connect over verbs: p50 %.3f ms, least %.3f ms; within the process %.3f and %.3f\n",
-              median, least, within, leastWithin);
-  EXPECT_LE(median, std::max(kMostMs, kMostConnects * within));
+              median, over.front(), yardstick, within.front());
+  EXPECT_LE(median, std::max(kMostMs, kMostConnects * yardstick));
 }
 
 }  // namespace
