@@ -16,9 +16,9 @@ readonly all_stages=(packages scripts format layers prose shape configure header
 # Those that run only when they are named.
 readonly more_stages=(rdma-long)
 # Minutes that stages take together on two cores: when the caches know nearly all of the tree, and when they do not.
-# Machines of two cores differ by a factor of 2 to 3 (seen: the same tests under tsan in 220 and in 543 s), so stages fail
-# at three times that: what grew without need shows in the report of a quick machine, what hangs or explodes fails on all.
-readonly most_times=3
+# Machines of two cores differ by a factor of up to 5 (seen: the same tests under tsan in 220 and in 1034 s), so stages fail
+# at five times that: what grew without need shows in the report of a quick machine, what hangs or explodes fails on all.
+readonly most_times=5
 readonly budgets=(
   "checks   5  9 packages scripts format layers prose shape configure headers tidy"
   "release 12 24 build suite nixl install"

@@ -3,6 +3,7 @@
 // Long lists of equal blocks between GPUs, which travel as block numbers: put and get in one call.
 #include <cuda_runtime_api.h>
 
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -39,21 +40,32 @@ std::vector<Block> blocksOf(const Side& side, const Grid& grid) {
   return blocks;
 }
 
-std::vector<std::byte> bytesOf(const Region& region) {
-  std::vector<std::byte> bytes(kBytes);
+std::vector<unsigned char> bytesOf(const Region& region) {
+  std::vector<unsigned char> bytes(kBytes);
   mustCuda(cudaMemcpy(bytes.data(), region.data(), kBytes, cudaMemcpyDefault), "copy");
   return bytes;
 }
 
-std::vector<std::byte> filled(uint32_t seed) {
-  std::vector<std::byte> bytes(kBytes);
-  fill(bytes.data(), kBytes, seed);
+// Made once: it takes a sanitizer longer than the transfers.
+const std::vector<unsigned char>& filled(uint32_t seed) {
+  static std::map<uint32_t, std::vector<unsigned char>> made;
+  std::vector<unsigned char>& bytes = made[seed];
+  if (bytes.empty()) {
+    bytes.resize(kBytes);
+    fill(bytes.data(), kBytes, seed);
+  }
   return bytes;
 }
 
+void fillAnew(const Region& region, uint32_t seed) {
+  mustCuda(cudaMemcpy(region.data(), filled(seed).data(), kBytes, cudaMemcpyDefault), "copy");
+  mustCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
 // `at` after the blocks of `from` have come: nothing beside them has changed.
-std::vector<std::byte> scattered(std::vector<std::byte> at, const std::vector<std::byte>& from,
-                                 const Grid& grid, bool isPut) {
+std::vector<unsigned char> scattered(std::vector<unsigned char> at,
+                                     const std::vector<unsigned char>& from, const Grid& grid,
+                                     bool isPut) {
   const auto places = placesOf(grid);
   for (size_t i = 0; i < kCount; ++i) {
     const size_t here = i * grid.hereStride;
@@ -75,7 +87,7 @@ TEST_P(Grids, Arrive) {
     for (const Grid& grid : kGrids)
       for (const Engine engine : {Engine::kAuto, Engine::kCe})
         for (const bool onStream : {false, true}) {
-          fill(side.region.data(), kBytes, 5);
+          fillAnew(side.region, 5);
           line.meet();
           const auto blocks = blocksOf(side, grid);
           PostOptions options{.engine = engine};
@@ -99,7 +111,7 @@ TEST_P(Grids, Arrive) {
     uint64_t puts = 0;
     for (const Grid& grid : kGrids)
       for (int round = 0; round < 4; ++round) {
-        fill(side.region.data(), kBytes, 6);
+        fillAnew(side.region, 6);
         line.meet();
         if (isPut) must(signal.wait(++puts, kPatience), "signal");
         line.meet();

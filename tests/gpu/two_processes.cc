@@ -180,10 +180,16 @@ std::string whyNoFabric() {
   return asked;
 }
 
+// GPUs in software take the sanitizers' time, and share the machine with other tests.
+static std::chrono::steady_clock::time_point endOfSides(int seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::seconds(inSoftware() ? 4 * seconds : seconds);
+}
+
 bool runTwo(const SideFunction& first, const SideFunction& second, int seconds) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return false;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const auto deadline = endOfSides(seconds);
   const pid_t one = startSide(first, ends[0], {ends[1]});
   const pid_t two = startSide(second, ends[1], {ends[0]});
   close(ends[0]);
@@ -193,7 +199,7 @@ bool runTwo(const SideFunction& first, const SideFunction& second, int seconds) 
 }
 
 bool runOne(const SideFunction& only, int seconds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const auto deadline = endOfSides(seconds);
   return finishSide(startSide(only, -1, {}), deadline);
 }
 
@@ -219,7 +225,7 @@ bool runWithVictims(const std::function<void(const Victims& victims)>& survivor,
                     const SideFunction& victim, int seconds) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return false;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const auto deadline = endOfSides(seconds);
   const pid_t side = startSide([&](const Line&) { survivor(Victims(ends[1])); }, -1, {ends[0]});
   const Fd requests(ends[0]);
   close(ends[1]);
