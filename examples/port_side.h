@@ -115,7 +115,8 @@ struct PortSide {
     PEERLANE_ASSIGN(const auto connection, service->connect(peer));
     PEERLANE_ASSIGN(const auto semaphore, service->addSemaphore(connection, /*tag=*/1));
     PEERLANE_ASSIGN(local, service->addMemory(memory));
-    PEERLANE_ASSIGN(remote, service->addMemory(theirs));
+    // The peer registers its memory meanwhile, which takes an emulated NIC more than ten seconds.
+    PEERLANE_ASSIGN(remote, service->addMemory(theirs, 3 * kPatience));
     PEERLANE_ASSIGN(channel, service->channel(semaphore, remote, local));
     return service->start();
   }
