@@ -42,7 +42,7 @@ bool inSoftware();
 int gpuCount();
 
 using SideFunction = std::function<void(const Line& line)>;
-// Runs both in fresh processes, `seconds` at most, in software four times that. False: one failed.
+// Runs both in fresh processes, `seconds` at most (in software four times). False when one failed.
 bool runTwo(const SideFunction& first, const SideFunction& second, int seconds = 60);
 bool runOne(const SideFunction& only, int seconds = 60);
 

@@ -353,7 +353,7 @@ TEST_P(CommunicatorSilenceTest, CostsNoProcessorTime) {
   StandingCallback stands(pair.contexts.toA.core()->progress());
   const auto received = exchange();
   const auto written = MUST(put(pair.contexts.toB, {&block, 1}));
-  // Until it is called silent, and as long again.
+  // Until it is called silent, and a second more: only the time is measured, nothing waits for it.
   std::this_thread::sleep_for(20ms);
   const auto before = processorTime();
   const auto begun = std::chrono::steady_clock::now();
