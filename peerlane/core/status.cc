@@ -93,8 +93,9 @@ void abortWith(const char* what, const std::string& detail, const char* file, in
 }
 
 void abortOnMisuse(const std::string& why, const std::source_location& caller) {
-  if (caller.line() != 0) abortWith("Result misused", why, caller.file_name(), int(caller.line()));
-  std::fprintf(stderr, "peerlane: Result misused: %s\n", why.c_str());
+  if (caller.line() != 0)
+    abortWith("a Result has no value", why, caller.file_name(), int(caller.line()));
+  std::fprintf(stderr, "peerlane: a Result has no value: %s\n", why.c_str());
   std::abort();
 }
 }  // namespace internal

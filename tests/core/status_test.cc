@@ -145,7 +145,7 @@ TEST(Result, MacrosReturnTheFirstError) {
 }
 
 TEST(ResultDeathTest, MisuseAborts) {
-  EXPECT_DEATH((void)half(3).value(), "Result misused: InvalidArgument: odd value 3");
+  EXPECT_DEATH((void)half(3).value(), "a Result has no value: InvalidArgument: odd value 3");
   EXPECT_DEATH((void)Result<int>{Status{}}, "OK status without a value");
 }
 
@@ -157,7 +157,7 @@ TEST(ResultDeathTest, TheValueOfAnErrorNamesItsCaller) {
   const Result<int>& fixed = kept;
   EXPECT_DEATH(kept.value() = 1, place + std::to_string(__LINE__));
   EXPECT_DEATH((void)fixed.value(), place + std::to_string(__LINE__));
-  EXPECT_DEATH((void)*kept, "Result misused: InvalidArgument: odd value 3 \\(.*\\)\n");
+  EXPECT_DEATH((void)*kept, "a Result has no value: InvalidArgument: odd value 3 \\(.*\\)\n");
 }
 
 TEST(CheckDeathTest, NamesConditionAndPlace) {
