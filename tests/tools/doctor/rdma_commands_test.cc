@@ -177,7 +177,7 @@ TEST_F(OverRdma, ExplainShowsTheLink) {
       << out;
   EXPECT_TRUE(matches(out,
                       "devices: +sw0:1 at ::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\) to sw0:1 at "
-                      "::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\)\n"))
+                      "::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\), in order\n"))
       << out;
   EXPECT_TRUE(matches(out, "registration: +memory of the host: pages\n")) << out;
   EXPECT_TRUE(matches(out, "registration: +memory of GPUs: dma-buf, refused: .*takes no dma-buf\n"))
@@ -185,6 +185,14 @@ TEST_F(OverRdma, ExplainShowsTheLink) {
   EXPECT_TRUE(matches(out, "region rights enforced by: owner")) << out;
   EXPECT_TRUE(matches(out, "not taken: link tcp: not among PEERLANE_LINKS")) << out;
   EXPECT_TRUE(matches(out, "host:private -> host:shared: engine nic")) << out;
+}
+
+TEST_F(OverRdma, ExplainSaysThatWritesMayBePlacedInAnyOrder) {
+  CommandRun explain({"explain", "host:private", "host:shared"},
+                     with({"PEERLANE_LINKS=verbs", "PEERLANE_IB_ADAPTIVE=1"}));
+  ASSERT_EQ(explain.wait(), 0) << explain.err();
+  EXPECT_TRUE(matches(explain.out(), "devices: .* to sw0:1 at .*, in any order\n"))
+      << explain.out();
 }
 
 TEST_F(OverRdma, ExplainSaysWhyThereIsNoLink) {
