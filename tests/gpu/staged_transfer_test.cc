@@ -202,6 +202,7 @@ TEST(StagedRoute, SaysSo) {
     (void)line.receive();
     EXPECT_NE(side.remote.description().find("staged through host memory"), std::string::npos)
         << side.remote.description();
+    EXPECT_EQ(side.remote.engine(), "staged");
     EXPECT_NE(side.peer.route().toString().find("staged through host memory, at most 262144"),
               std::string::npos)
         << side.peer.route().toString();

@@ -7,6 +7,17 @@
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
+namespace {
+
+// Of a region that is not imported; empty: it is to be.
+std::string whyStaged(const RegionReference& region, const std::shared_ptr<ImportSlot>& slot,
+                      const PeerCore& peer) {
+  std::string why = peer.links().whyStaged(region, {});
+  return why.empty() ? whyNotGranted(region, *ImportSlot::current(slot), peer.links()) : why;
+}
+
+}  // namespace
+
 std::string Route::toString() const {
   std::string text = "link " + link + "\n";
   text += "  memory that peers can map: " + sharedEngine + "\n";
@@ -78,10 +89,7 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
 std::string RemoteRegion::description() const {
   const std::shared_ptr<ImportedRegion> region = imported();
   if (!region) {
-    std::string why;
-    if (slot_) why = peer_->links().whyStaged(reference_, {});
-    if (slot_ && why.empty())
-      why = whyNotGranted(reference_, *ImportSlot::current(slot_), peer_->links());
+    const std::string why = slot_ ? whyStaged(reference_, slot_, *peer_) : "";
     return why.empty() ? "not imported yet" : "staged through host memory, because " + why;
   }
   std::string text = region->memory.engine;
@@ -98,7 +106,8 @@ std::string RemoteRegion::rightsEnforcedBy() const {
 
 std::string RemoteRegion::engine() const {
   const std::shared_ptr<ImportedRegion> region = imported();
-  return region ? region->memory.engine : "";
+  if (region) return region->memory.engine;
+  return slot_ && !whyStaged(reference_, slot_, *peer_).empty() ? "staged" : "";
 }
 
 std::shared_ptr<ImportedRegion> RemoteRegion::imported() const {

@@ -90,9 +90,8 @@ class PendingVerbsLink final : public PendingLink {
     auto rounds = roundsWith(name, {theirs, own, other}, around);
     auto agent = std::make_unique<VerbsAgent>(name, around, std::move(pair_), std::move(*control_),
                                               offer_.receives, agreed);
-    const std::string path = offer_.device + " at " + own.text() + " to " + theirs.device +
-                             " at " + other.text() +
-                             (agreed.ordersWrites ? ", in order" : ", in any order");
+    const std::string path = offer_.device + " at " + own.text() + " to " + theirs.device + " at " +
+                             other.text() + (agreed.ordersWrites ? ", in order" : ", in any order");
     return std::unique_ptr<Link>(std::make_unique<VerbsLink>(
         nic_, std::move(rounds), std::move(agent), path, agreed.mailsWords, rail_));
   }
