@@ -9,26 +9,15 @@
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/channel/context_pair.h"
+#include "tests/core/soon.h"
 #include "tests/faults/footprint.h"
 #include "tests/faults/peer_process.h"
 #include "tests/faults/two_sides.h"
 
 namespace peerlane {
-
-// True as soon as `condition` holds; false when it does not within `limit`.
-template <typename Condition>
-bool soon(const Condition& condition, std::chrono::nanoseconds limit = kSoon) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 // A copy of them is under way. Looked at away from the ends: it may begin or end with both.
 inline bool isCut(const volatile std::byte* bytes, size_t count) {

@@ -5,16 +5,15 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstring>
 #include <future>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "peerlane/p2p.h"
+#include "tests/core/soon.h"
 
 namespace peerlane::p2p_test {
 
@@ -22,17 +21,6 @@ inline constexpr uint32_t kSoonMs = 20000;
 
 // Fails with the library's sentence.
 #define P2P_OK(call) ASSERT_EQ((call), HCCL_SUCCESS) << #call ": " << P2PGetLastError()
-
-// True as soon as `condition` holds; false when it does not for long.
-template <typename Condition>
-bool eventually(const Condition& condition) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoonMs);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 struct Side {
   P2pKind kind = P2P_BIDIRECTIONAL;

@@ -162,7 +162,7 @@ TEST(P2pProcesses, CommunicatorsThatComeAndGoLeaveNothing) {
         if (i == 20) few = descriptors();
       }
       // The last ones may be on their way out; a peer has six and more.
-      SIDE_CHECK(eventually([&] { return descriptors() < few + 60; }));
+      SIDE_CHECK(soon([&] { return descriptors() < few + 60; }));
       line.meet();  // a side that ends takes the other one's descriptors away
     };
   };

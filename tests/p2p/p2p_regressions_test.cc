@@ -54,10 +54,10 @@ TEST(P2pRegressions, Defect03And05CommunicatorsLeaveNothingBehind) {
   const size_t threads = entriesOf("/proc/self/task"), files = entriesOf("/proc/self/fd");
   for (int i = 0; i < 100; ++i) const Pair pair;
   // A thread that was joined may be listed a little longer, also in the first count.
-  EXPECT_TRUE(eventually([&] { return entriesOf("/proc/self/task") <= threads; }))
+  EXPECT_TRUE(soon([&] { return entriesOf("/proc/self/task") <= threads; }))
       << entriesOf("/proc/self/task") << " threads after " << threads;
   // The last ones may still be saying goodbye.
-  EXPECT_TRUE(eventually([&] { return entriesOf("/proc/self/fd") <= files + 24; }))
+  EXPECT_TRUE(soon([&] { return entriesOf("/proc/self/fd") <= files + 24; }))
       << entriesOf("/proc/self/fd") << " descriptors after " << files;
 }
 

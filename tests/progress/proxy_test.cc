@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/core/expect_ok.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -38,16 +39,6 @@ struct Counted {
     timespec used{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return used.tv_sec * 1'000'000'000 + used.tv_nsec;
-  }
-  template <typename Condition>
-  static bool soon(const Condition& condition) {
-    const auto deadline = Clock::now() + 20s;
-    while (!condition())
-      if (Clock::now() > deadline)
-        return false;
-      else
-        std::this_thread::yield();
-    return true;
   }
   bool takesTurns(uint64_t count) {
     const uint64_t until = turns.load() + count;
@@ -94,7 +85,7 @@ TEST(Proxy, KnowsItsOwnThread) {
       },
       {}));
   ASSERT_OK(proxy->start());
-  EXPECT_TRUE(Counted::soon([&] { return inside.load() >= 0; }));
+  EXPECT_TRUE(soon([&] { return inside.load() >= 0; }));
   EXPECT_EQ(inside.load(), 1);
   EXPECT_FALSE(proxy->onThread());
   proxy->stop();
@@ -118,7 +109,7 @@ TEST(Proxy, SleepsOnceTheWorkIsOver) {
   ASSERT_TRUE(counted.takesTurns(1000));
   EXPECT_EQ(counted.proxy->naps(), 0u);
   counted.say.store(Turn::kIdle);
-  EXPECT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; }));
+  EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= 3; }));
 }
 
 // Naps double from 50 us on: in 400 ms there are far fewer than of the shortest length (8000), and
@@ -146,17 +137,17 @@ TEST(Proxy, WakeEndsANap) {
   Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 0ns});
   ASSERT_OK(counted.proxy->start());
   // 50 us doubles to the limit after eleven naps.
-  ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 13; }));
+  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 13; }));
   std::vector<Clock::duration> delays;
   for (int i = 0; i < 9; ++i) {
     const uint64_t naps = counted.proxy->naps();
     const uint64_t turns = counted.turns.load();
     const auto begin = Clock::now();
     counted.proxy->wake();
-    ASSERT_TRUE(Counted::soon([&] { return counted.turns.load() > turns; }));
+    ASSERT_TRUE(soon([&] { return counted.turns.load() > turns; }));
     delays.push_back(Clock::now() - begin);
     // It is asleep again, deeply: after a wake naps grow anew.
-    ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= naps + 12; }));
+    ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 12; }));
   }
   // Others may hold up some of them; without the wake each lasts as long as the nap.
   EXPECT_LT(*std::min_element(delays.begin(), delays.end()), 50ms);
@@ -165,10 +156,10 @@ TEST(Proxy, WakeEndsANap) {
 TEST(Proxy, LooksWithoutAPauseForAWhileAfterWake) {
   Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 10s});
   ASSERT_OK(counted.proxy->start());
-  ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 3; }));
+  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 3; }));
   counted.proxy->wake();
   uint64_t turns = counted.turns.load();
-  ASSERT_TRUE(Counted::soon([&] { return counted.turns.load() >= turns + 100; }));
+  ASSERT_TRUE(soon([&] { return counted.turns.load() >= turns + 100; }));
   const uint64_t naps = counted.proxy->naps();
   ASSERT_TRUE(counted.takesTurns(2000));
   EXPECT_EQ(counted.proxy->naps(), naps);
@@ -197,7 +188,7 @@ TEST(Proxy, StopEndsANap) {
   for (int i = 0; i < 3; ++i) {
     const uint64_t naps = counted.proxy->naps();
     ASSERT_OK(counted.proxy->start());
-    ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= naps + 13; }));
+    ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 13; }));
     const auto begin = Clock::now();
     counted.proxy->stop();
     shortest = std::min(shortest, Clock::now() - begin);
@@ -245,10 +236,10 @@ TEST(Proxy, IsStoppedByItsEnd) {
 TEST(Proxy, CostsLittleWhenIdle) {
   Counted counted({});
   ASSERT_OK(counted.proxy->start());
-  ASSERT_TRUE(Counted::soon([&] { return counted.proxy->naps() >= 10; }));
+  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 10; }));
   const int64_t cpu = counted.cpu.load();
   const auto begin = Clock::now();
-  ASSERT_TRUE(Counted::soon([&] { return Clock::now() - begin > 300ms; }));
+  ASSERT_TRUE(soon([&] { return Clock::now() - begin > 300ms; }));
   const uint64_t naps = counted.proxy->naps();
   EXPECT_LT(counted.cpu.load() - cpu, 75'000'000) << "ns of CPU in 300 ms, " << naps << " naps";
 }

@@ -5,17 +5,17 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
 
 std::atomic<uint64_t> moved{0};
 
-// Whoever runs these tests in a guest compares it with what the device counted.
+// The guest kit compares it with what the device counted.
 class SaysWhatMoved : public testing::Environment {
  public:
   void TearDown() override { printf("moved %llu bytes\n", static_cast<unsigned long long>(moved)); }
@@ -25,16 +25,6 @@ const auto* const kSaysWhatMoved = testing::AddGlobalTestEnvironment(new SaysWha
 std::string setting(const char* name, const char* otherwise) {
   const char* value = getenv(name);
   return value == nullptr || *value == '\0' ? otherwise : value;
-}
-
-template <class Done>
-bool until(Done&& done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 }  // namespace
@@ -172,7 +162,7 @@ ibv_qp_state VerbsTest::stateOf(ibv_qp* pair) {
 }
 
 void VerbsTest::waitForState(ibv_qp* pair, ibv_qp_state state) {
-  EXPECT_TRUE(until([&] { return stateOf(pair) == state; }))
+  EXPECT_TRUE(soon([&] { return stateOf(pair) == state; }))
       << "it stays in state " << stateOf(pair);
 }
 
@@ -217,7 +207,7 @@ int VerbsTest::postReceive(ibv_qp* pair, uint64_t id, size_t bytes, size_t offse
 
 ibv_wc VerbsTest::poll(ibv_cq* queue) {
   ibv_wc done = {};
-  EXPECT_TRUE(until([&] { return ibv_poll_cq(queue, 1, &done) == 1; })) << "no completion came";
+  EXPECT_TRUE(soon([&] { return ibv_poll_cq(queue, 1, &done) == 1; })) << "no completion came";
   return done;
 }
 

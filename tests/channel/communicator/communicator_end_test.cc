@@ -5,22 +5,13 @@
 // it does.
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/communicator/communicator_pair.h"
+#include "tests/core/soon.h"
 #include "tests/progress/held_turns.h"
 
 namespace peerlane {
 namespace {
 
 constexpr uint64_t kBytes = 3000;
-
-template <typename Condition>
-bool eventually(const Condition& condition) {
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class CommunicatorEndTest : public testing::TestWithParam<RouteCase> {
  protected:
@@ -33,12 +24,12 @@ class CommunicatorEndTest : public testing::TestWithParam<RouteCase> {
   }
   // What `context` says of its communicator; nobody may hold its turns.
   static bool says(Context& context, const std::string& text) {
-    return eventually([&] { return context.dump().find(text) != std::string::npos; });
+    return soon([&] { return context.dump().find(text) != std::string::npos; });
   }
   // The connection is over at `peer`, as it hears from the other side.
   static void closeAndAwait(const Peer& closing, const Peer& peer) {
     closing.close();
-    EXPECT_TRUE(eventually([&] { return peer.core()->over(); }));
+    EXPECT_TRUE(soon([&] { return peer.core()->over(); }));
   }
   TestMemory memory(Context& context, uint64_t seed) {
     return {context, kBytes, GetParam().shared, Access::kRemoteReadWrite, seed};
@@ -65,7 +56,7 @@ class ThePushedTest : public CommunicatorEndTest {
     HeldTurns sender(progressOf(toB_));
     const auto sent = send(from, protocol);
     ASSERT_OK(sent.status());
-    ASSERT_TRUE(eventually([&] {
+    ASSERT_TRUE(soon([&] {
       const std::string text = pair_.contexts.b->dump();
       return text.find("from rank 0") != std::string::npos &&
              text.find("waits for its message") == std::string::npos;

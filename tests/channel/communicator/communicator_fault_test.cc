@@ -10,6 +10,7 @@
 
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/communicator/communicator_pair.h"
+#include "tests/core/soon.h"
 #include "tests/progress/standing_callback.h"
 
 namespace peerlane {
@@ -187,8 +188,7 @@ TEST_P(CommunicatorFaultTest, TheEndOfOneSideEndsTheOther) {
   // The peers are as they were: a new communicator works.
   pair_.one.reset();
   // Waiters may go on before the callback is called.
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (told.load() < 80 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(soon([&] { return told.load() >= 80; }));
   EXPECT_EQ(told.load(), 80) << "each transfer ends once";
   pair_.meet({});
   expectOneMore(*from, *to);

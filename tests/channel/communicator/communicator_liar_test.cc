@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <future>
-#include <thread>
 
 #include "peerlane/channel/communicator/communicator_core.h"
 #include "peerlane/channel/message/host/lane_memory.h"
@@ -15,6 +14,7 @@
 #include "peerlane/program/words/word.h"
 
 #include "tests/channel/communicator/communicator_pair.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -179,10 +179,7 @@ TEST_F(CommunicatorLiarTest, PiecesThatSayDifferentNumbers) {
   envelope.number = 1;
   envelope.part = {1, 3};
   liar_.write(1, envelope);
-  const auto deadline = std::chrono::steady_clock::now() + kSoon;
-  while (!liar_.wasAnswered(1) && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
-  ASSERT_TRUE(liar_.wasAnswered(1));
+  ASSERT_TRUE(soon([&] { return liar_.wasAnswered(1); }));
   envelope.number = 0;
   envelope.part = {0, 5};
   liar_.write(0, envelope);

@@ -11,6 +11,7 @@
 
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/communicator/communicator_pair.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -77,8 +78,7 @@ std::vector<std::byte> heardOn(const Peer& peer, uint32_t channel) {
     heard->content = std::move(content);
     heard->is.store(true);
   });
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (!heard->is.load() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(soon([&] { return heard->is.load(); }));
   EXPECT_TRUE(heard->is.load());
   return heard->content;
 }
@@ -266,9 +266,7 @@ TEST(CommunicatorRanks, ComeAndGo) {
   };
   // Areas go when the other side has let go of them, in the background.
   const auto settled = [&](size_t count) {
-    const auto deadline = std::chrono::steady_clock::now() + kSoon;
-    while (regionsOf(*pair.contexts.a) > count && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::yield();
+    EXPECT_TRUE(soon([&] { return regionsOf(*pair.contexts.a) <= count; }));
     return regionsOf(*pair.contexts.a);
   };
   const size_t before = regionsOf(*pair.contexts.a);

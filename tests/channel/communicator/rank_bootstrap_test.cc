@@ -56,7 +56,7 @@ class RankBootstrapTest : public testing::Test {
       ASSERT_OK(BootstrapQueue::sendNote(*peer.core(), note));
     }
     BootstrapNote hear() const {
-      EXPECT_TRUE(eventually([&] { return queue->any(); }));
+      EXPECT_TRUE(soon([&] { return queue->any(); }));
       const auto heard = queue->next();
       return heard ? MUST(heard->note) : BootstrapNote();
     }
@@ -68,7 +68,7 @@ class RankBootstrapTest : public testing::Test {
   }
   // What rank 0 waits for is there once it waits.
   bool shows(const std::string& text) {
-    return eventually([&] { return zero->dump().find(text) != std::string::npos; });
+    return soon([&] { return zero->dump().find(text) != std::string::npos; });
   }
   std::unique_ptr<Context> zero;
   std::unique_ptr<Context> a = makeContext();
@@ -146,17 +146,17 @@ TEST_F(RankBootstrapTest, GuestsThatLeaveMessagesAreAcceptedAfterwards) {
   auto c = makeContext(), d = makeContext();
   const Peer before = MUST(c->connect(address, zero->secretText(), kSoon));
   ASSERT_OK(before.sendMessage(1, one));
-  ASSERT_TRUE(eventually([&] { return zero->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return zero->peers().size() == 1; }));
   before.close();
-  ASSERT_TRUE(eventually([&] { return zero->peers().empty(); }));
+  ASSERT_TRUE(soon([&] { return zero->peers().empty(); }));
   const Peer meanwhile = MUST(d->connect(address, zero->secretText(), kSoon));
   ASSERT_OK(meanwhile.sendMessage(1, one));
-  ASSERT_TRUE(eventually([&] { return zero->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return zero->peers().size() == 1; }));
   Made host = meet(*zero, 0, 3);
   Made first = meet(*a, 1, 3);
   ASSERT_TRUE(shows("for rank 2 of 3 to introduce")) << zero->dump();
   meanwhile.close();
-  ASSERT_TRUE(eventually([&] { return zero->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return zero->peers().size() == 1; }));
   Made second = meet(*b, 2, 3);
   EXPECT_OK(host.get());
   EXPECT_OK(first.get());
@@ -195,7 +195,7 @@ TEST_F(RankBootstrapTest, ARankZeroThatDoesNotListenSaysSo) {
                                           "this context does not listen"};
   Status alone;
   // Again where the progress thread was off the processor, which leaves out what it was waited for.
-  (void)eventually([&] {
+  (void)soon([&] {
     alone = meet(*a, 0, 2, 20ms).get();
     return bool(says(alone, parts));
   });

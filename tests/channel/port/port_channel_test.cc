@@ -3,6 +3,7 @@
 // Port channels between two services of the host, over every link: threads call what kernels call.
 // Letters and numbers in comments are those of the table in docs/port_channel.md.
 #include "tests/channel/port/port_pair.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -438,10 +439,7 @@ TEST_P(PortRouteTest, WhatIsDoneIsPublishedUnasked) {
   ASSERT_OK(open(4096));
   const PortChannelHandle channel = a().handle(PortEngine::kCe);
   ASSERT_TRUE(channel.putWithSignal(kThread, 0, 0, 64));
-  const auto deadline = std::chrono::steady_clock::now() + kSoon;
-  while (channel.hasRequestsUnderWay() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
-  EXPECT_FALSE(channel.hasRequestsUnderWay());
+  EXPECT_TRUE(soon([&] { return !channel.hasRequestsUnderWay(); }));
 }
 
 // F3: a FIFO of two slots, and far more requests than queue and mailbox hold, before anybody takes

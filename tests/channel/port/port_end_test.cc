@@ -3,6 +3,7 @@
 // How semaphores and services end, and who hears of it. A process that is killed:
 // tests/faults/killed_port_test.cc.
 #include "tests/channel/port/port_pair.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -133,8 +134,7 @@ TEST_F(PortTest, ThreadsThatWaitForRoomHoldUpNobodyWhenTheirSemaphoreEnds) {
   const uint64_t* const head = a().handle().fifo.head;
   while (std::atomic_ref<const uint64_t>(*head).load() < 4) std::this_thread::yield();
   ASSERT_OK(b().service->removeSemaphore(b().semaphore, kSoon));
-  const auto deadline = Clock::now() + kSoon;
-  while (a().channel.status().isOk() && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(soon([&] { return !a().channel.status().isOk(); }));
   EXPECT_EQ(a().channel.status().code(), Code::kClosed);
   ASSERT_OK(a().service->start());
   for (std::thread& thread : threads) thread.join();

@@ -9,6 +9,7 @@
 
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/port/port_pair.h"
+#include "tests/core/soon.h"
 #include "tests/progress/held_turns.h"
 
 namespace peerlane {
@@ -18,16 +19,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr port::ThisThread kThread;
-
-template <typename Condition>
-bool soon(const Condition& condition) {
-  const auto deadline = Clock::now() + kSoon;
-  while (!condition()) {
-    if (Clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 TEST_F(PortTest, RefusesOptionsThatAreNone) {
   const auto refusal = [&](const ProxyServiceOptions& options) {

@@ -15,6 +15,7 @@
 
 #include "peerlane/os/fd.h"
 #include "tests/channel/context_pair.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -286,8 +287,7 @@ TEST_P(PlanTest, CallbacksAndDescriptorsAreOfTheirOwnPost) {
     ASSERT_EQ(poll(&wanted, 1, 20'000), 1);
     ASSERT_TRUE(transfer->done()) << "readable before the end, post " << i;
     ASSERT_OK(transfer->wait(kSoon));
-    const auto limit = std::chrono::steady_clock::now() + kSoon;
-    while (called.load() < i && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    EXPECT_TRUE(soon([&] { return called.load() >= i; }));
     ASSERT_EQ(called.load(), i);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "peerlane/os/process.h"
 #include "tests/channel/context_pair.h"
+#include "tests/core/soon.h"
 #include "tests/os/open_files.h"
 
 namespace peerlane {
@@ -35,9 +36,7 @@ class RegionLife : public NearAndFarTest {
     const Block block = whole();
     Transfer stuck = MUST(put(pair_.toB, {&block, 1}, options));
     std::memcpy(far_->shadow(), near_->shadow(), kBytes);
-    const auto limit = std::chrono::steady_clock::now() + kSoon;
-    while (!far_->isAsExpected() && std::chrono::steady_clock::now() < limit)
-      std::this_thread::yield();
+    EXPECT_TRUE(soon([&] { return far_->isAsExpected(); }));
     return stuck;
   }
   void takeNotifications(int count) {
@@ -123,9 +122,7 @@ TEST_P(RegionLife, TheLastHandleReleasesTheImport) {
   };
   ASSERT_TRUE(importers()) << pair_.b->dump();
   remote_ = RemoteRegion();
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (importers() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
-  EXPECT_FALSE(importers()) << pair_.b->dump();
+  EXPECT_TRUE(soon([&] { return !importers(); })) << pair_.b->dump();
 }
 
 TEST_P(RegionLife, ThePeersEndFreesWhatItImported) {
@@ -153,9 +150,7 @@ TEST_P(RegionLife, NobodyWritesOnceTheOwnerHasIt) {
           if (transfer.isOk() && transfer->wait(kSoon).isOk()) moved.fetch_add(1);
         }
       });
-    const auto limit = std::chrono::steady_clock::now() + kSoon;
-    while (moved.load() < 20 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
-    ASSERT_GE(moved.load(), 20u);
+    ASSERT_TRUE(soon([&] { return moved.load() >= 20; }));
     const Region region = target->releaseRegion();
     ASSERT_OK(pair_.b->unregister(region, kSoon));
     std::memset(target->data(), 0x5a, kBytes);

@@ -10,6 +10,7 @@
 #include "peerlane/core/limits.h"
 #include "peerlane/memory/region_table.h"
 #include "tests/channel/context_pair.h"
+#include "tests/core/soon.h"
 #include "tests/fake/fake_provider.h"
 
 namespace peerlane {
@@ -176,9 +177,7 @@ TEST_F(Owner, TakenBackWhileItIsRegisteredItIsNot) {
   }
   // The progress thread takes it out of the table.
   const auto isGone = [&] { return provider->tickets().empty(); };
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (!isGone() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
-  EXPECT_TRUE(isGone());
+  EXPECT_TRUE(soon([&] { return isGone(); }));
   EXPECT_EQ(context->dump().find("  region "), std::string::npos) << context->dump();
 }
 

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "tests/channel/context_pair.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 namespace {
@@ -244,9 +245,7 @@ TEST_P(TransferTest, TellsItsEndByDescriptorAndCallbackOnce) {
     ASSERT_EQ(poll(&wanted, 1, 20'000), 1);
     EXPECT_TRUE(transfer->done());
     ASSERT_OK(transfer->wait(kSoon));
-    const auto limit = std::chrono::steady_clock::now() + kSoon;
-    while (called.load() == 0 && std::chrono::steady_clock::now() < limit)
-      std::this_thread::yield();
+    EXPECT_TRUE(soon([&] { return called.load() != 0; }));
     EXPECT_EQ(called.load(), 1);
     EXPECT_TRUE(wasOk.load());
     // Asked after the end, it is called at once, and the first is not called again.
@@ -421,8 +420,7 @@ TEST_P(StuckTransfer, CancelEndsItOnceAndWedgesNobody) {
   ASSERT_EQ(poll(&wanted, 1, 20'000), 1) << "a cancelled transfer must end by itself";
   EXPECT_EQ(stuck.wait(kSoon).code(), Code::kCancelled);
   EXPECT_EQ(stuck.status().code(), Code::kCancelled);
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (called.load() == 0 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(soon([&] { return called.load() != 0; }));
   EXPECT_EQ(called.load(), 1);
   EXPECT_EQ(code.load(), Code::kCancelled);
   // Its number is given up: notifications before and behind it arrive, it does not.

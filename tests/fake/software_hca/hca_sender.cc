@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "tests/fake/software_hca/hca_context.h"
 #include "tests/fake/software_hca/hca_copy.h"
@@ -323,8 +322,8 @@ void Sender::onTime(uint64_t now) {
     return;
   }
   // An engine that was away for long finds the answer in its next turn, which follows at once.
-  if (!std::exchange(wasLate_, true)) return;
-  wasLate_ = false;
+  wasLate_ = !wasLate_;
+  if (wasLate_) return;
   // Its engine had no time yet: no packet is lost. A device answers however busy its host is.
   if (isTargetSlow()) return arm(now);
   if (retriesLeft_-- == 0) return pair_.fail(IBV_WC_RETRY_EXC_ERR);

@@ -259,7 +259,7 @@ TEST(Connect, TheWrongSecretIsRefusedAndDisturbsNobody) {
   EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout);
   EXPECT_EQ(friendly.state(), "ready");
   EXPECT_EQ(atB.state(), "ready");
-  EXPECT_TRUE(eventually([&] { return b->peers().size() == 1 && a->peers().size() == 1; }));
+  EXPECT_TRUE(soon([&] { return b->peers().size() == 1 && a->peers().size() == 1; }));
 }
 
 // The right secret at an address where another context lives: two contexts may share a secret.
@@ -279,7 +279,7 @@ TEST(Connect, ToItselfIsRefused) {
   auto a = makeContext();
   const auto refused = a->connect(a->ticket(), kSoon);
   ASSERT_FALSE(refused.isOk());
-  EXPECT_TRUE(eventually([&] { return a->peers().empty(); }));
+  EXPECT_TRUE(soon([&] { return a->peers().empty(); }));
 }
 
 TEST(Connect, WhatIsNoTicketIsRefusedUnread) {
@@ -327,7 +327,7 @@ TEST(Connect, SomebodyWhoNeverAnswersIsATimeout) {
   hasty.connectTimeout = 100ms;
   auto b = makeContext(hasty);
   EXPECT_EQ(b->connect(address, std::string(64, '1'), kSoon).status().code(), Code::kTimeout);
-  EXPECT_TRUE(eventually([&] { return b->peers().empty(); }));
+  EXPECT_TRUE(soon([&] { return b->peers().empty(); }));
 }
 
 // --- Versions. The other side is a handshake on a bare socket. ---
@@ -379,7 +379,7 @@ TEST(Connect, AnInitiatorOfAnotherMajorIsToldBoth) {
   EXPECT_NE(refused.message().find('7'), std::string_view::npos);
   EXPECT_NE(refused.message().find(std::to_string(kProtocolMajor)), std::string_view::npos);
   EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout);
-  EXPECT_TRUE(eventually([&] { return b->peers().empty(); }));
+  EXPECT_TRUE(soon([&] { return b->peers().empty(); }));
 }
 
 TEST(Connect, AnAcceptorOfAnotherMajorIsNamed) {
@@ -413,13 +413,13 @@ TEST(Connect, AHundredTimesLeavesNothingBehind) {
       const Peer toA = MUST(b->accept(kSoon));
       // Either side may be the one that leaves.
       (round % 2 == 0 ? toB : toA).close();
-      ASSERT_TRUE(eventually([&] { return a->peers().empty() && b->peers().empty(); }));
+      ASSERT_TRUE(soon([&] { return a->peers().empty() && b->peers().empty(); }));
     };
     for (int i = 0; i < 10; ++i) meet(i);
     const size_t files = MUST(openFileCount());
     const uint64_t resident = MUST(residentBytes());
     for (int i = 0; i < 100; ++i) meet(i);
-    EXPECT_TRUE(eventually([&] { return MUST(openFileCount()) <= files; }))
+    EXPECT_TRUE(soon([&] { return MUST(openFileCount()) <= files; }))
         << link << ": " << MUST(openFileCount()) << " descriptors, before " << files;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LE(MUST(residentBytes()), resident + (2 << 20)) << link;
@@ -438,9 +438,9 @@ TEST(Connect, PeersThatLeftMessagesAreAccepted) {
     if (number != 0) {
       ASSERT_OK(toB.sendMessage(1, std::as_bytes(std::span(&number, 1))));
     }
-    ASSERT_TRUE(eventually([&] { return b->peers().size() == 1; }));
+    ASSERT_TRUE(soon([&] { return b->peers().size() == 1; }));
     toB.close();
-    ASSERT_TRUE(eventually([&] { return b->peers().empty(); }));
+    ASSERT_TRUE(soon([&] { return b->peers().empty(); }));
   };
   visit(0);
   EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout) << "it left nothing";
@@ -462,11 +462,11 @@ TEST(Connect, OneThatStaysIsAcceptedBeforeThoseThatLeft) {
   const std::byte one[1] = {};
   const Peer first = MUST(a->connect(b->ticket(), kSoon));
   ASSERT_OK(first.sendMessage(1, one));
-  ASSERT_TRUE(eventually([&] { return b->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return b->peers().size() == 1; }));
   const Peer second = MUST(stays->connect(b->ticket(), kSoon));
-  ASSERT_TRUE(eventually([&] { return b->peers().size() == 2; }));
+  ASSERT_TRUE(soon([&] { return b->peers().size() == 2; }));
   first.close();
-  ASSERT_TRUE(eventually([&] { return b->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return b->peers().size() == 1; }));
   EXPECT_EQ(MUST(b->accept(kSoon)).contextId(), stays->id());
   EXPECT_EQ(MUST(b->accept(kSoon)).contextId(), a->id());
 }
@@ -488,14 +488,14 @@ TEST(Connect, ContextsComeAndGoToo) {
     const Peer toB = MUST(a->connect(b->ticket(), kSoon));
     const Peer toA = MUST(b->accept(kSoon));
     a.reset();
-    EXPECT_TRUE(eventually([&] { return toA.state() == "lost"; }));
+    EXPECT_TRUE(soon([&] { return toA.state() == "lost"; }));
     EXPECT_EQ(toB.state(), "closed");
     EXPECT_EQ(toA.status().code(), Code::kPeerLost);
   };
   for (int i = 0; i < 5; ++i) visit();
   const size_t files = MUST(openFileCount());
   for (int i = 0; i < 30; ++i) visit();
-  EXPECT_TRUE(eventually([&] { return MUST(openFileCount()) <= files; }));
+  EXPECT_TRUE(soon([&] { return MUST(openFileCount()) <= files; }));
 }
 
 TEST(Connect, FromManyThreadsAtOnce) {
@@ -537,7 +537,7 @@ TEST(Connect, ACallbackMayTakeThePeers) {
     called.fetch_add(1);
   });
   const Peer toB = MUST(a->connect(b->ticket(), kSoon));
-  EXPECT_TRUE(eventually([&] { return called.load() == 1; }));
+  EXPECT_TRUE(soon([&] { return called.load() == 1; }));
   EXPECT_EQ(seen, a->id());
   EXPECT_EQ(connectedInside.code(), Code::kInvalidArgument) << connectedInside.toString();
   EXPECT_EQ(b->accept(0ms).status().code(), Code::kTimeout) << "the callback had it";

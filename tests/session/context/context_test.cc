@@ -147,10 +147,10 @@ TEST(Context, SeveralLiveInOneProcess) {
           MUST(contexts.back()->connect(contexts[static_cast<size_t>(j)]->ticket(), kSoon)));
   }
   for (const auto& context : contexts)
-    EXPECT_TRUE(eventually([&] { return context->peers().size() == 5; })) << context->dump();
+    EXPECT_TRUE(soon([&] { return context->peers().size() == 5; })) << context->dump();
   contexts.erase(contexts.begin() + 2);
   for (const auto& context : contexts)
-    EXPECT_TRUE(eventually([&] { return context->peers().size() == 4; })) << context->dump();
+    EXPECT_TRUE(soon([&] { return context->peers().size() == 4; })) << context->dump();
 }
 
 // In a callback nothing can be waited for, and a region half taken back would be of no use.
@@ -167,7 +167,7 @@ TEST(Context, UnregisterIsRefusedInACallbackBeforeItChangesAnything) {
     called = true;
   });
   const Peer toB = MUST(a->connect(b->ticket(), kSoon));
-  ASSERT_TRUE(eventually([&] { return called.load(); }));
+  ASSERT_TRUE(soon([&] { return called.load(); }));
   EXPECT_EQ(inside.code(), Code::kInvalidArgument) << inside.toString();
   EXPECT_EQ(communicator.code(), Code::kInvalidArgument) << communicator.toString();
   EXPECT_NE(b->dump().find("4096 bytes live"), std::string::npos) << b->dump();

@@ -233,7 +233,7 @@ TEST_P(ForkTest, LocksHeldAtTheForkHangNobody) {
     };
     EXPECT_OK(progress.wait(ready, Progress::deadlineIn(kSoon)));
   });
-  ASSERT_TRUE(eventually([&] {
+  ASSERT_TRUE(soon([&] {
     progress.post([&] { progress.notifyWaiters(); });
     return held.load();
   }));

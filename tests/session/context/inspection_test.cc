@@ -50,7 +50,7 @@ TEST(Inspection, ShowsWhatIsPendingAndWhy) {
   for (uint32_t i = 0; i < slab::kNotifySlots; ++i) EXPECT_OK(MUST(notify(toB, what)).wait(kSoon));
   const Transfer last = MUST(notify(toB, what));
   std::vector<std::string> texts;
-  EXPECT_TRUE(eventually([&] {
+  EXPECT_TRUE(soon([&] {
     texts = MUST(inspectProcess(getpid(), ""));
     return mentions(texts, "transfer to peer");
   })) << texts.front();
@@ -165,7 +165,7 @@ TEST(Inspection, ShowsAllOfALongReport) {
   EXPECT_TRUE(mentions({late}, "pending: 0")) << "cut after " << late.size() << " bytes";
   // Again where a busy machine does not say all within the 2 s of inspectProcess().
   std::vector<std::string> texts;
-  ASSERT_TRUE(eventually([&] {
+  ASSERT_TRUE(soon([&] {
     auto seen = inspectProcess(getpid(), "");
     if (seen.isOk()) texts = std::move(*seen);
     return seen.isOk();

@@ -78,7 +78,7 @@ TEST(Invitation, IsCancelledWhileACallbackStands) {
   auto host = makeContext(), guest = makeContext();
   Invitation invitation = MUST(host->invite());
   const Peer unwanted = MUST(guest->connect(invitation.ticket(), kSoon));
-  ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return host->peers().size() == 1; }));
   StandingCallback stands(host->peers().front().core()->progress());
   auto cancel = std::async(std::launch::async, [&] { invitation.cancel(); });
   const bool isBack = cancel.wait_for(kSoon) == std::future_status::ready;
@@ -130,7 +130,7 @@ TEST(Invitation, TakesAGuestThatLeftAMessage) {
   const Peer hasty = MUST(guest->connect(invitation.ticket(), kSoon));
   ASSERT_OK(hasty.sendMessage(1, std::as_bytes(std::span("done"))));
   hasty.close();
-  ASSERT_TRUE(eventually([&] { return host->peers().empty(); }));
+  ASSERT_TRUE(soon([&] { return host->peers().empty(); }));
   EXPECT_OK(MUST(invitation.accept(kSoon)).receiveMessage(1, kSoon).status());
 }
 
@@ -141,14 +141,14 @@ TEST(Invitation, AGuestThatIsThereComesBeforeThoseThatLeftMessages) {
   for (uint32_t i = 0; i < limits::kPeersLeft + 1; ++i) {
     const Peer guest = MUST(hasty->connect(invitation.ticket(), kSoon));
     ASSERT_OK(guest.sendMessage(1, std::as_bytes(std::span(&i, 1))));
-    ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
+    ASSERT_TRUE(soon([&] { return host->peers().size() == 1; }));
     guest.close();
-    ASSERT_TRUE(eventually([&] { return host->peers().empty(); }));
+    ASSERT_TRUE(soon([&] { return host->peers().empty(); }));
   }
   const std::string shown = std::to_string(limits::kPeersLeft) + " peers connected and not taken";
   EXPECT_NE(host->dump().find(shown), std::string::npos) << host->dump();
   const Peer stays = MUST(patient->connect(invitation.ticket(), kSoon));
-  ASSERT_TRUE(eventually([&] { return host->peers().size() == 1; }));
+  ASSERT_TRUE(soon([&] { return host->peers().size() == 1; }));
   EXPECT_EQ(MUST(invitation.accept(kSoon)).contextId(), patient->id());
   for (uint32_t i = 1; i <= limits::kPeersLeft; ++i) {
     ASSERT_TRUE(invitation.reopen());
@@ -166,7 +166,7 @@ TEST(Invitation, OneGuestTooManyComesAgainUntilThereIsRoom) {
   Invitation invitation = MUST(host->invite());
   std::vector<Peer> early;
   for (int i = 0; i < 8; ++i) early.push_back(MUST(guest->connect(invitation.ticket(), kSoon)));
-  ASSERT_TRUE(eventually([&] { return host->peers().size() == early.size(); }));
+  ASSERT_TRUE(soon([&] { return host->peers().size() == early.size(); }));
   const auto refused = guest->connect(invitation.ticket(), 2s).status();
   EXPECT_NE(refused.code(), Code::kPermissionDenied) << refused.toString();
   EXPECT_NE(refused.toString().find("that nobody has taken"), std::string::npos)

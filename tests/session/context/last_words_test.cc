@@ -149,7 +149,7 @@ TEST_P(LastWords, OfAProcessThatIsKilled) {
   speaker.awaitSaid();
   speaker.kill();
   stands.goOn();
-  ASSERT_TRUE(eventually([&] { return peer.state() == "lost"; }));
+  ASSERT_TRUE(soon([&] { return peer.state() == "lost"; }));
   expectAll(peer);
 }
 
@@ -160,7 +160,7 @@ TEST_P(LastWords, OfAProcessThatNobodyHadAccepted) {
   speaker.tell(context->ticket());
   speaker.go();
   speaker.awaitEnd();
-  ASSERT_TRUE(eventually([&] { return context->peers().empty(); }));
+  ASSERT_TRUE(soon([&] { return context->peers().empty(); }));
   EXPECT_NE(context->dump().find("1 peers connected and not taken"), std::string::npos);
   expectAll(MUST(context->accept(kSoon)));
 }
@@ -219,7 +219,7 @@ TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
   const Peer peer = MUST(context->accept(kSoon));
   Clock::time_point exits;
   ASSERT_EQ(read(toParent[0], &exits, sizeof exits), ssize_t{sizeof exits});
-  EXPECT_TRUE(eventually([&] { return peer.state() != "ready"; }));
+  EXPECT_TRUE(soon([&] { return peer.state() != "ready"; }));
   EXPECT_LT(Clock::now() - exits, kGoodbyePatience) << "it was said behind the one that stands";
   int status = 0;
   waitpid(child, &status, 0);

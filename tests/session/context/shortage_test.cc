@@ -61,7 +61,7 @@ TEST(Shortage, AConnectIsRefusedInWordsOrHasItsBestLink) {
             << text;
       }
     }
-    EXPECT_TRUE(eventually([&] { return a->peers().empty() && b->peers().empty(); }));
+    EXPECT_TRUE(soon([&] { return a->peers().empty() && b->peers().empty(); }));
   }
   EXPECT_GE(refused, 5u);
   EXPECT_EQ(made, 3u);

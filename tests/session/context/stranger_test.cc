@@ -55,7 +55,7 @@ TEST(Strangers, HaveSoMuchRoomAndNoMore) {
       if (!told[i] && heardBy(strangers[i]) == noRoom) told[i] = true;
     return static_cast<size_t>(std::count(told.begin(), told.end(), true));
   };
-  EXPECT_TRUE(eventually([&] { return countTold() >= kAll - kRoom; })) << countTold();
+  EXPECT_TRUE(soon([&] { return countTold() >= kAll - kRoom; })) << countTold();
   // Their room is free again when they leave.
   strangers.clear();
   auto guest = makeContext();

@@ -96,7 +96,7 @@ TEST_F(LinkLinesTest, BothEndsHearAllInOrder) {
     ofB_->say(numbered(2, i, sizeOf(i)));
   }
   ofA_->say({});
-  ASSERT_TRUE(eventually([&] { return atA.count() == kMessages && atB.count() == kMessages + 1; }));
+  ASSERT_TRUE(soon([&] { return atA.count() == kMessages && atB.count() == kMessages + 1; }));
   const auto here = atA.all(), there = atB.all();
   for (uint32_t i = 0; i < kMessages; ++i) {
     ASSERT_EQ(here[i], numbered(2, i, sizeOf(i))) << i;
@@ -145,7 +145,7 @@ TEST_F(LinkLinesTest, WhatCameBeforeIsHeardFirst) {
     EXPECT_EQ(heard.count(), 0u) << "not inside the call";
   });
   ofA_->say(numbered(1, LinkLine::kMostKept));
-  ASSERT_TRUE(eventually([&] { return heard.count() == LinkLine::kMostKept + 1; }));
+  ASSERT_TRUE(soon([&] { return heard.count() == LinkLine::kMostKept + 1; }));
   const auto all = heard.all();
   for (uint32_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], numbered(1, i));
 }
@@ -174,7 +174,7 @@ TEST_F(LinkLinesTest, OneMoreMayComeBeforeWhatWasKeptIsHeard) {
 
 TEST_F(LinkLinesTest, MoreThanIsKeptEndsThePeer) {
   for (uint32_t i = 0; i <= LinkLine::kMostKept; ++i) ofA_->say(numbered(1, i));
-  ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  ASSERT_TRUE(soon([&] { return toA_.state() == "lost"; }));
   const Status why = toA_.status();
   EXPECT_NE(why.message().find("link 'talking' says more than 64 things"), std::string_view::npos)
       << why.toString();
@@ -191,7 +191,7 @@ TEST_F(LinkLinesTest, AnyThreadMaySay) {
       for (uint32_t i = 0; i < kMessages; ++i) (t % 2 == 0 ? ofA_ : ofB_)->say(numbered(t, i));
     });
   threads.clear();
-  ASSERT_TRUE(eventually([&] { return atA.count() + atB.count() == kThreads * kMessages; }));
+  ASSERT_TRUE(soon([&] { return atA.count() + atB.count() == kThreads * kMessages; }));
   std::map<uint32_t, uint32_t> next;
   for (const Heard* heard : {&atA, &atB})
     for (const Words& words : heard->all()) {
@@ -214,7 +214,7 @@ TEST_F(LinkLinesTest, AnyThreadMayListenAndStopMeanwhile) {
     auto heard = std::make_unique<std::atomic<uint32_t>>(0);
     ofB_->listen([&count = *heard](std::span<const std::byte>) { count.fetch_add(1); });
     if (round % 8 == 0) {
-      EXPECT_TRUE(eventually([&] { return heard->load() != 0; }));
+      EXPECT_TRUE(soon([&] { return heard->load() != 0; }));
     }
     ofB_->stopListening();
     heard.reset();  // a sanitizer sees a call that comes later
@@ -272,7 +272,7 @@ TEST_F(LinkLinesTest, ALinkThatWasGivenUpSaysAndHearsNothing) {
   ofB_->listen(atB.keep());
   talking_.wire().loseAfter(0, 0);
   for (const Peer& peer : {toA_, toB_})
-    ASSERT_TRUE(eventually([&] {
+    ASSERT_TRUE(soon([&] {
       bool isGone = false;
       onProgressThread(peer, [&] {
         isGone = peer.core()->links().named("talking") != nullptr &&
@@ -300,9 +300,9 @@ TEST_F(LinkLinesTest, AfterThePeerOrTheContextNobodyHearsAndNobodyMinds) {
   ofB_->listen([token = std::move(token)](std::span<const std::byte>) { ADD_FAILURE(); });
   toB_.close();
   ofA_->say({});
-  ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  ASSERT_TRUE(soon([&] { return toA_.state() == "lost"; }));
   ofB_->say({});
-  EXPECT_TRUE(eventually([&] { return watched.expired(); })) << "a line that ended keeps nothing";
+  EXPECT_TRUE(soon([&] { return watched.expired(); })) << "a line that ended keeps nothing";
   ofB_->listen([](std::span<const std::byte>) { ADD_FAILURE(); });
   toB_ = Peer();
   toA_ = Peer();
@@ -327,7 +327,7 @@ class LinkLinesStranger : public testing::Test {
   }
   void expectShownOut(Intruder& it, const Peer& peer, const char* why) {
     EXPECT_TRUE(it.seesTheEnd());
-    EXPECT_TRUE(eventually([&] { return peer.state() == "lost"; }));
+    EXPECT_TRUE(soon([&] { return peer.state() == "lost"; }));
     EXPECT_NE(peer.status().message().find(why), std::string_view::npos)
         << peer.status().toString();
   }
@@ -359,7 +359,7 @@ TEST_F(LinkLinesStranger, WordsAboutALinkThatHasEndedAreDropped) {
   const auto line = talking_.line(false);
   line->listen(heard.keep());
   it.say(control::LinkMessage{"talking", numbered(1, 1)});
-  EXPECT_TRUE(eventually([&] { return heard.count() == 1; }));
+  EXPECT_TRUE(soon([&] { return heard.count() == 1; }));
   it.say(control::LinkEnded{"talking", "no use"});
   for (size_t i = 0; i <= LinkLine::kMostKept; ++i) it.say(control::LinkMessage{"talking", {}});
   EXPECT_TRUE(it.isQuiet());

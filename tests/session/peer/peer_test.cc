@@ -116,7 +116,7 @@ TEST_P(PeerTest, ADescriptorForMessagesTellsOfThePeersEnd) {
   EXPECT_OK(toB_.sendMessage(1, bytesOf("last")));
   ASSERT_TRUE(becomesReadable(fd));
   toB_.close();
-  ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  ASSERT_TRUE(soon([&] { return toA_.state() == "lost"; }));
   EXPECT_EQ(textOf(MUST(toA_.receiveMessage(1, 0ns))), "last");
   EXPECT_TRUE(becomesReadable(fd));
   EXPECT_EQ(toA_.receiveMessage(1, 0ns).status().code(), Code::kPeerLost);
@@ -146,7 +146,7 @@ TEST_P(PeerTest, ADescriptorTellsOfPeersToAccept) {
   const Peer third = MUST(a_->connect(b_->ticket(), kSoon));
   ASSERT_TRUE(becomesReadable(fd));
   third.close();
-  EXPECT_TRUE(eventually([&] { return !isReadable(fd); }));
+  EXPECT_TRUE(soon([&] { return !isReadable(fd); }));
   EXPECT_EQ(b_->accept(0ns).status().code(), Code::kTimeout);
 }
 
@@ -205,7 +205,7 @@ TEST_P(PeerTest, TheProgramsMessagesStarveNoneOfTheLibrarys) {
                                                                 << 8);
     count.store(static_cast<uint32_t>(heard.size()), std::memory_order_release);
   });
-  EXPECT_TRUE(eventually([&] { return count.load(std::memory_order_acquire) == kNotes; }));
+  EXPECT_TRUE(soon([&] { return count.load(std::memory_order_acquire) == kNotes; }));
   for (uint32_t i = 0; i < heard.size(); ++i) ASSERT_EQ(heard[i], i);
   toA_.core()->messages().onMessage(kLibrarys, nullptr);
   EXPECT_OK(toA_.core()->progress().call([] {}));
@@ -215,7 +215,7 @@ TEST_P(PeerTest, TheProgramsMessagesStarveNoneOfTheLibrarys) {
 TEST_P(PeerTest, WhatArrivedIsReceivedAfterTheEnd) {
   for (const char* text : {"one", "two", "three"}) EXPECT_OK(toB_.sendMessage(0, bytesOf(text)));
   a_.reset();
-  ASSERT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  ASSERT_TRUE(soon([&] { return toA_.state() == "lost"; }));
   for (const char* text : {"one", "two", "three"})
     EXPECT_EQ(textOf(MUST(toA_.receiveMessage(0, 0ns))), text);
   EXPECT_EQ(toA_.receiveMessage(0, kSoon).status().code(), Code::kPeerLost);
@@ -278,7 +278,7 @@ TEST_P(PeerTest, ClosingEndsBothSidesOnce) {
   toB_.close();
   EXPECT_EQ(toB_.state(), "closed");
   EXPECT_EQ(toB_.status().code(), Code::kClosed);
-  EXPECT_TRUE(eventually([&] { return toA_.state() == "lost"; }));
+  EXPECT_TRUE(soon([&] { return toA_.state() == "lost"; }));
   EXPECT_EQ(toA_.status().code(), Code::kPeerLost);
   toB_.close();
   toA_.close();
@@ -286,7 +286,7 @@ TEST_P(PeerTest, ClosingEndsBothSidesOnce) {
   EXPECT_EQ(toB_.sendMessage(1, {}).code(), Code::kClosed);
   EXPECT_EQ(toB_.receiveMessage(1, kSoon).status().code(), Code::kClosed);
   EXPECT_EQ(toA_.receiveMessage(1, kSoon).status().code(), Code::kPeerLost);
-  EXPECT_TRUE(eventually([&] { return a_->peers().empty() && b_->peers().empty(); }));
+  EXPECT_TRUE(soon([&] { return a_->peers().empty() && b_->peers().empty(); }));
 }
 
 TEST_P(PeerTest, BothMayCloseAtOnce) {
@@ -296,7 +296,7 @@ TEST_P(PeerTest, BothMayCloseAtOnce) {
     std::thread other([&] { toA.close(); });
     toB.close();
     other.join();
-    EXPECT_TRUE(eventually([&] { return a_->peers().size() == 1 && b_->peers().size() == 1; }));
+    EXPECT_TRUE(soon([&] { return a_->peers().size() == 1 && b_->peers().size() == 1; }));
   }
 }
 
@@ -309,9 +309,9 @@ TEST_P(PeerTest, HandlesOutliveTheirContext) {
   EXPECT_EQ(toA_.route().link, GetParam());
   toA_.close();
   toA_ = Peer();
-  EXPECT_TRUE(eventually([&] { return toB_.state() == "lost"; }));
+  EXPECT_TRUE(soon([&] { return toB_.state() == "lost"; }));
   toB_ = Peer();
-  EXPECT_TRUE(eventually([&] { return a_->peers().empty(); }));
+  EXPECT_TRUE(soon([&] { return a_->peers().empty(); }));
 }
 
 TEST_P(PeerTest, ReceiversWakeWhenThePeerLeaves) {
@@ -355,7 +355,7 @@ TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
     // As a post that had been checked just before the silence was noticed.
     toB.core()->imports().request(posted.reference(), slot);
   }
-  EXPECT_TRUE(eventually([&] { return toB.state() == "ready"; }));
+  EXPECT_TRUE(soon([&] { return toB.state() == "ready"; }));
   for (const RemoteRegion* remote : {&before, &during, &posted}) {
     EXPECT_OK(remote->prepare(kSoon));
     const Block block{&near, 0, remote, 0, 4096};
@@ -379,7 +379,7 @@ TEST_P(PeerTest, OwnStandstillIsNoSilenceOfThePeer) {
   }
   // And it is still noticed where it is.
   const StandingCallback still(toA.core()->progress());
-  EXPECT_TRUE(eventually([&] { return toB.state() == "silent"; }));
+  EXPECT_TRUE(soon([&] { return toB.state() == "silent"; }));
 }
 
 // --- The slab: docs/wire.md, "Slab", written out by hand ---
@@ -416,7 +416,7 @@ TEST_P(PeerTest, WritesTheGoldenSlab) {
   EXPECT_EQ(slabAt(toA_, 9280, 21), fromHex(kSecondSlot)) << "slot 1";
   // What the receiver took is credited in the sender's slab.
   const std::byte* credit = toB_.core()->slab() + 4160;
-  EXPECT_TRUE(eventually([&] { return loadWord(credit, Width::k64) != 0; }));
+  EXPECT_TRUE(soon([&] { return loadWord(credit, Width::k64) != 0; }));
   EXPECT_EQ(slabAt(toB_, 4096, 8), fromHex("0100000000000000")) << "credit of slot 0";
   EXPECT_EQ(slabAt(toB_, 4160, 8), fromHex("0200000000000000")) << "credit of slot 1";
 }
@@ -439,7 +439,7 @@ TEST_P(PeerTest, ReadsTheGoldenSlab) {
   EXPECT_EQ(pollNotification(toA_).status().code(), Code::kTryAgain);
   EXPECT_OK(toA_.status());
   const std::byte* credit = toB_.core()->slab() + 4224;
-  EXPECT_TRUE(eventually([&] { return loadWord(credit, Width::k64) == 3; }));
+  EXPECT_TRUE(soon([&] { return loadWord(credit, Width::k64) == 3; }));
   storeWord(toA_.core()->slab() + 4032, Width::k64, 7, std::memory_order_seq_cst);
   EXPECT_EQ(MUST(Signal::create(toA_, 63)).value(), 7u);
 }
@@ -513,12 +513,12 @@ TEST(PeerProcess, AConnectionThatEndsWithoutGoodbyeFreesNothing) {
   ASSERT_OK(peer.sendMessage(Importer::kReference, region.share()));
   ASSERT_OK(peer.receiveMessage(Importer::kImported, kSoon).status());
   ASSERT_EQ(other.cutStreams(), 2);  // the connection, and the door at which it is woken
-  ASSERT_TRUE(eventually([&] { return peer.state() == "lost"; }));
+  ASSERT_TRUE(soon([&] { return peer.state() == "lost"; }));
   // The process lives, and the region is still mapped there.
   EXPECT_EQ(context->unregister(region, 50ms).code(), Code::kPeerSilent);
   EXPECT_EQ(context->unregister(region, 1ms).code(), Code::kPeerSilent) << "and asking helps not";
   other.end();
-  EXPECT_TRUE(eventually([&] { return context->unregister(region, 1ms).isOk(); }));
+  EXPECT_TRUE(soon([&] { return context->unregister(region, 1ms).isOk(); }));
 }
 
 // --- The data connection of tcp, cut while the control connection lives ---
@@ -574,7 +574,7 @@ TEST(PeerTcp, LosingTheDataConnectionIsTheEndOfThePeer) {
   }
   closedir(folder);
   ASSERT_GE(cut, 1);
-  EXPECT_TRUE(eventually([&] { return toB.state() == "lost" && toA.state() == "lost"; }))
+  EXPECT_TRUE(soon([&] { return toB.state() == "lost" && toA.state() == "lost"; }))
       << toB.state() << " and " << toA.state();
   EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerLost);
 }

@@ -10,12 +10,12 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "peerlane/peerlane.h"
 #include "tests/core/expect_ok.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
 
@@ -31,17 +31,6 @@ inline Config withLinks(std::vector<std::string> links) {
   Config config;
   config.links = std::move(links);
   return config;
-}
-
-// True as soon as `condition` holds; false when it does not for long.
-template <typename Condition>
-bool eventually(const Condition& condition) {
-  const auto limit = std::chrono::steady_clock::now() + kSoon;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 }  // namespace peerlane

@@ -33,7 +33,7 @@ testing::AssertionResult says(const std::string& text, const std::vector<std::st
 template <typename Text>
 testing::AssertionResult eventuallySays(const Text& text, const std::vector<std::string>& parts) {
   std::string last;
-  (void)eventually([&] {
+  (void)soon([&] {
     last = text();
     return bool(says(last, parts));
   });
@@ -93,9 +93,9 @@ TEST_F(WaitWords, ATimeoutSaysHowLongThePeerHasBeenSilent) {
   };
   std::promise<void> goOn;
   toHere.core()->progress().post([stand = goOn.get_future().share()] { stand.wait(); });
-  EXPECT_TRUE(eventually(waitsInVain));
+  EXPECT_TRUE(soon(waitsInVain));
   goOn.set_value();
-  EXPECT_TRUE(eventually([&] { return !waitsInVain(); }));
+  EXPECT_TRUE(soon([&] { return !waitsInVain(); }));
 }
 
 TEST_F(WaitWords, MessagesNotificationsAndSignals) {
@@ -258,7 +258,7 @@ TEST_F(WaitWords, AContextIsNotItsOwnPeer) {
 
 TEST_F(WaitWords, AGoodbyeHasOneVoice) {
   toB.close();
-  ASSERT_TRUE(eventually([&] { return !toA.status().isOk(); }));
+  ASSERT_TRUE(soon([&] { return !toA.status().isOk(); }));
   EXPECT_EQ(toA.status().message(), "the peer closed the connection");
 }
 
@@ -290,14 +290,14 @@ TEST_F(WaitWords, AProcessWithoutDescriptorsIsToldWhatToRaise) {
   const auto more = [&] { return MUST(openFileCount()) - before; };
   const Peer toHost = MUST(guest->connect(host->ticket(), kSoon));
   const Peer toGuest = MUST(host->accept(kSoon));
-  EXPECT_TRUE(eventually([&] { return more() == 2 * (11 - 1); })) << more();
+  EXPECT_TRUE(soon([&] { return more() == 2 * (11 - 1); })) << more();
   before = MUST(openFileCount());
   const Region region = MUST(host->allocate(4096));
   EXPECT_EQ(more(), 2u);
   const RemoteRegion remote = MUST(toHost.importRegion(region.share()));
   ASSERT_OK(remote.prepare(kSoon));
   // A descriptor that was sent is open twice for a moment.
-  EXPECT_TRUE(eventually([&] { return more() == 2u + 1; })) << more();
+  EXPECT_TRUE(soon([&] { return more() == 2u + 1; })) << more();
   EXPECT_TRUE(says(Status::system(EMFILE, "eventfd").toString(),
                    {"ulimit -n", "a peer on this host takes about 11 descriptors",
                     "memory of Context::allocate 2, an import of it 1"}));
