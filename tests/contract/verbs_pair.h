@@ -12,8 +12,18 @@
 #include "peerlane/transport/verbs/verbs_transport.h"
 #include "tests/contract/joined_lines.h"
 #include "tests/contract/link_contract.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
+
+// As for a peer that becomes ready: each side's first request was answered.
+inline void awaitFirstAnswers(const std::unique_ptr<Link> (&links)[2]) {
+  EXPECT_TRUE(soon([&] {
+    for (const auto& link : links) (void)link->poll();
+    return links[0]->health().isOk() && links[1]->health().isOk();
+  })) << links[0]->health().toString()
+      << links[1]->health().toString();
+}
 
 class VerbsPair final : public LinkPair {
  public:
@@ -28,6 +38,7 @@ class VerbsPair final : public LinkPair {
       offers[i] = pending[i]->takeOffer();
     }
     for (int i : {0, 1}) links_[i] = pending[i]->complete(std::move(offers[1 - i])).value();
+    awaitFirstAnswers(links_);
   }
 
   Link& link(int side) override { return *links_[side]; }

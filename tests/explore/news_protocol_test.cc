@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits and sleep of verbs links in every interleaving, and that each part of the two protocols
-// is needed.
+// Credits of verbs links in every interleaving, and that each part of the protocol is needed.
 #include "explore/news_protocol.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
-
-#include "explore/arming_protocol.h"
 
 namespace peerlane::explorer {
 namespace {
@@ -47,24 +44,6 @@ TEST(NewsProtocol, NeedsEachOfItsParts) {
   EXPECT_TRUE(isCaught([](NewsRules& rules) { rules.countsAnswers = false; }));
   EXPECT_TRUE(isCaught([](NewsRules& rules) { rules.answersAsk = false; }));
   EXPECT_TRUE(isCaught([](NewsRules& rules) { rules.waitsToBeAsked = false; }));
-}
-
-TEST(ArmingProtocol, LosesNoWakeUp) {
-  const ArmingRules rules;
-  const SearchReport report = exploreArming(rules);
-  EXPECT_TRUE(report.ok()) << report.toString();
-  RecordProperty("states", static_cast<int>(report.states));
-}
-
-TEST(ArmingProtocol, NeedsEachOfItsParts) {
-  for (bool ArmingRules::*const part :
-       {&ArmingRules::looksAfterArming, &ArmingRules::looksAfterLeaving,
-        &ArmingRules::looksAgainIfTaken, &ArmingRules::forgetsArming,
-        &ArmingRules::armsWhereNobodyPolls}) {
-    ArmingRules rules;
-    rules.*part = false;
-    EXPECT_FALSE(exploreArming(rules).fault.empty());
-  }
 }
 
 }  // namespace

@@ -282,8 +282,11 @@ TEST(P2pMemory, BadArgumentsAreNamed) {
   EXPECT_EQ(P2PRegisterHostMem(&byte, 1, &info, static_cast<P2pSegmentPermissions>(9)),
             HCCL_E_PARA);
   EXPECT_TRUE(says("permissions is 9"));
-  const HcclResult ofNoGpu = P2PRegisterDeviceMem(&byte, 1, &info, P2P_SEGMENT_READ_ONLY);
-  EXPECT_TRUE(ofNoGpu == HCCL_E_NOT_SUPPORT || ofNoGpu == HCCL_E_PARA) << ofNoGpu;
+  const HcclResult notOfAGpu = P2PRegisterDeviceMem(&byte, 1, &info, P2P_SEGMENT_READ_ONLY);
+  if (notOfAGpu == HCCL_E_PARA)
+    EXPECT_TRUE(says("devBuf is not memory of a GPU")) << P2PGetLastError();
+  else
+    EXPECT_EQ(notOfAGpu, HCCL_E_NOT_SUPPORT) << "without a GPU";
   EXPECT_EQ(P2PSend(nullptr, 1, HCCL_DATA_TYPE_INT8, pair.root(), nullptr), HCCL_E_PTR);
   EXPECT_TRUE(says("sendBuf is NULL"));
   EXPECT_EQ(P2PSend(&byte, 0, HCCL_DATA_TYPE_INT8, pair.root(), nullptr), HCCL_E_PARA);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,6 +13,8 @@
 
 namespace peerlane {
 namespace {
+
+constexpr std::chrono::seconds kLong{30};  // for an emulated machine
 
 std::atomic<uint64_t> moved{0};
 
@@ -162,7 +165,7 @@ ibv_qp_state VerbsTest::stateOf(ibv_qp* pair) {
 }
 
 void VerbsTest::waitForState(ibv_qp* pair, ibv_qp_state state) {
-  EXPECT_TRUE(soon([&] { return stateOf(pair) == state; }))
+  EXPECT_TRUE(soon([&] { return stateOf(pair) == state; }, kLong))
       << "it stays in state " << stateOf(pair);
 }
 
@@ -207,7 +210,8 @@ int VerbsTest::postReceive(ibv_qp* pair, uint64_t id, size_t bytes, size_t offse
 
 ibv_wc VerbsTest::poll(ibv_cq* queue) {
   ibv_wc done = {};
-  EXPECT_TRUE(soon([&] { return ibv_poll_cq(queue, 1, &done) == 1; })) << "no completion came";
+  EXPECT_TRUE(soon([&] { return ibv_poll_cq(queue, 1, &done) == 1; }, kLong))
+      << "no completion came";
   return done;
 }
 

@@ -157,7 +157,7 @@ Finding tryLink(const Config& config, const Subject& subject, const std::string&
   if (outcome->wrong != 0)
     return {name, State::kBroken, fmt::format("{} bytes are wrong", outcome->wrong), ""};
   return {name, State::kWorks,
-          fmt::format("{}, put and get of 4 MiB verified", outcome->engine.empty()
+          fmt::format("{}, put and get of 4 MiB verified", outcome->engine == "staged"
                                                                ? "staged through host memory"
                                                                : "engine " + outcome->engine),
           ""};

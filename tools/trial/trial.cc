@@ -135,7 +135,7 @@ Result<Trial::Pair> Trial::pairFor(TrialMemory local, TrialMemory remote, uint64
 
 Result<TrialOutcome> Trial::put(const TrialShape& shape, unsigned times) {
   PEERLANE_ASSIGN(const Pair pair, pairFor(shape.local, shape.remote, shape.regionBytes()));
-  return repeat(times, {.bytes = shape.movedBytes(), .engine = pair.remote.engine()},
+  return repeat(times, {.bytes = shape.movedBytes(), .engine = engineOf(pair)},
                 [&](TrialOutcome& outcome) { return putOnce(shape, pair, outcome); });
 }
 
@@ -164,7 +164,7 @@ Result<int64_t> Trial::putOnce(const TrialShape& shape, const Pair& pair, TrialO
 
 Result<TrialOutcome> Trial::get(const TrialShape& shape, unsigned times) {
   PEERLANE_ASSIGN(const Pair pair, pairFor(shape.local, shape.remote, shape.regionBytes()));
-  return repeat(times, {.bytes = shape.movedBytes(), .engine = pair.remote.engine()},
+  return repeat(times, {.bytes = shape.movedBytes(), .engine = engineOf(pair)},
                 [&](TrialOutcome& outcome) { return getOnce(shape, pair, outcome); });
 }
 
@@ -201,7 +201,7 @@ Status Trial::join() {
 Result<TrialOutcome> Trial::message(const TrialShape& shape, unsigned times) {
   PEERLANE_RETURN_IF_ERROR(join());
   PEERLANE_ASSIGN(const Pair pair, pairFor(shape.local, shape.remote, shape.regionBytes()));
-  return repeat(times, {.bytes = shape.movedBytes(), .engine = pair.remote.engine()},
+  return repeat(times, {.bytes = shape.movedBytes(), .engine = engineOf(pair)},
                 [&](TrialOutcome& outcome) { return messageOnce(shape, pair, outcome); });
 }
 
@@ -261,7 +261,11 @@ Result<TrialOutcome> Trial::putFile(const std::string& path, TrialMemory memory,
     if (arrived.hash != expected) outcome.wrong += bytes;
     return arrived.seenAt - start;
   };
-  return repeat(times, {.bytes = bytes, .engine = pair.remote.engine()}, once);
+  return repeat(times, {.bytes = bytes, .engine = engineOf(pair)}, once);
+}
+
+std::string Trial::engineOf(const Pair& pair) const {
+  return peer_.routeOf(pair.remote, pair.local).link.empty() ? "staged" : pair.remote.engine();
 }
 
 Result<std::string> Trial::engineFor(TrialMemory local, TrialMemory remote) {
@@ -270,7 +274,7 @@ Result<std::string> Trial::engineFor(TrialMemory local, TrialMemory remote) {
   const Block block{.local = &pair.local, .remote = &pair.remote, .bytes = kBytes};
   PEERLANE_ASSIGN(const Transfer transfer, peerlane::put(peer_, {&block, 1}));
   PEERLANE_RETURN_IF_ERROR(transfer.wait(kTimeout));
-  return pair.remote.engine();
+  return engineOf(pair);
 }
 
 std::string Trial::deviceRefusal() const {

@@ -74,6 +74,8 @@ class Trial {
     RemoteRegion remote;
   };
   Trial();
+  // As Peer::routeOf has it: what is staged depends on the memory of this side, too.
+  std::string engineOf(const Pair& pair) const;
   Status startProcess(const std::vector<std::string>& environment);
   Status startThread(const Config& config);
   Status fill(const Region& region, uint64_t bytes, uint64_t seed);

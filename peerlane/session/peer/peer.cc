@@ -9,9 +9,12 @@
 namespace peerlane {
 namespace {
 
-// Of a region that is not imported; empty: it is to be.
+// Why transfers with a region that is not imported are staged; empty: they are not, or there are
+// none any more.
 std::string whyStaged(const RegionReference& region, const std::shared_ptr<ImportSlot>& slot,
                       const PeerCore& peer) {
+  const Code failed = peer.failureCode();
+  if (failed != Code::kOk && failed != Code::kPeerSilent) return "";
   std::string why = peer.links().whyStaged(region, {});
   return why.empty() ? whyNotGranted(region, *ImportSlot::current(slot), peer.links()) : why;
 }
@@ -207,7 +210,8 @@ std::vector<MemoryRoute> memoryRoutes(const PeerCore& core) {
   return routes;
 }
 
-// "verbs.2 over mlx5_1:1 at ... to ...: numa-node from node1, pcie-switch/3 from cuda1"
+// "verbs.2 over mlx5_1:1 at ... to ..., writes in order: numa-node from node1, pcie-switch/3 from
+// cuda1"
 std::vector<std::string> railsOf(const LinkSet& links) {
   std::vector<std::string> texts;
   for (const Link* link : links.live()) {
@@ -297,8 +301,9 @@ Route Peer::route() const {
   route.rails = railsOf(links);
   route.registrations = traits.registrations;
   route.readOnlyEnforcedBy = enforcerName(traits.readOnlyEnforcer.value_or(enforcer));
-  for (const auto& refusal : links.refused())
-    route.refused.push_back("link " + refusal.transport + ": " + refusal.reason);
+  for (const auto& [name, why] : links.whyNot(MemoryKind::kPrivate, localOf(MemoryKind::kPrivate)))
+    if (const Link* const made = links.named(name); made == nullptr || !links.isLive(*made))
+      route.refused.push_back("link " + name + ": " + why);
   for (const std::string& why : traits.refused) route.refused.push_back("engine " + why);
   return route;
 }

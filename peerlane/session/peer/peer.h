@@ -40,7 +40,7 @@ class RemoteRegion {
   // kInvalidArgument (the owner does not know the region any more), kPermissionDenied, kPeerLost,
   // kPeerSilent (call again once the peer is heard again), kTimeout.
   Status prepare(std::chrono::nanoseconds timeout = std::chrono::seconds(10)) const;
-  // "mapped", "cma", "ring", "cuda", "socket", "nic" or "staged"; empty before the import.
+  // The engine that copies: "mapped", "cma", "ring" or "socket"; empty before the import.
   std::string engine() const;
   // The side that enforces the rights which the owner gave: "owner" (by its descriptors, or because
   // it copies itself) or "initiator" (only this library, in this process); empty before the import.

@@ -172,6 +172,11 @@ void VerbsAgent::close(Code code) {
   (void)pumpAndTell();
 }
 
+void VerbsAgent::expectFirstAnswer() {
+  const TurnHolder turn(right_);
+  isAnswered_ = false;
+}
+
 bool VerbsAgent::isBroken() const {
   const TurnHolder turn(right_);
   return state_ == State::kBroken;
@@ -200,6 +205,7 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   PairLane* const lane = state_ == State::kOver ? nullptr : works_.lanes().of(completion.wr_id);
   if (lane == nullptr) return;
   if (completion.status == IBV_WC_SUCCESS) {
+    isAnswered_ = true;
     works_.endUntil(*lane, completion.wr_id);
     if (works_.takeProgress()) remakes_ = 0;
     return;
@@ -214,7 +220,9 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   noneExecuted_ |= isBlamed && lane == &works_.lanes().first();
   const bool isSilent = completion.status == IBV_WC_RETRY_EXC_ERR;
   halt(why, isBlamed ? lane->ledger.find(completion.wr_id)->work : nullptr,
-       isSilent ? kMostRetries : kMostRemakes);
+       !isAnswered_ ? 0
+       : isSilent   ? kMostRetries
+                    : kMostRemakes);
 }
 
 void VerbsAgent::arrived(uint32_t number) {

@@ -63,6 +63,9 @@ class VerbsAgent final : public Agent, public PairOwner {
   void abandon(AgentWork& work, Code code) override;
   void handedOut(AgentWork& first, AgentWork& last) override;
 
+  // A pair that fails before any request was answered is not made anew: it would fail again, and
+  // somebody waits. Called before the first request.
+  void expectFirstAnswer();
   // All words from now on go as mails. Any thread.
   void mailWords() { mailsWords_.store(true, std::memory_order_release); }
   // Posts what waited for room. True when something moved.
@@ -138,6 +141,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   State state_ PEERLANE_GUARDED_BY(right_) = State::kRunning;
   bool isStopped_ PEERLANE_GUARDED_BY(right_) = false;     // the pairs have ended
   bool noneExecuted_ PEERLANE_GUARDED_BY(right_) = false;  // as for Replay
+  bool isAnswered_ PEERLANE_GUARDED_BY(right_) = true;     // false: expectFirstAnswer()
   uint32_t remakes_ PEERLANE_GUARDED_BY(right_) = 0;       // in a row
   WorkPump works_ PEERLANE_GUARDED_BY(right_);
   // pairFailed() has to be called.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/text.h"
 #include "peerlane/core/wire.h"
 
 namespace peerlane {
@@ -99,6 +100,7 @@ void VerbsLink::detach(RemoteMemory& memory) {
 // A peer that leaves has answered what reached it, and its last words may come by another wire
 // sooner than those answers.
 void VerbsLink::close(Code code) {
+  answerLimit_.cancel();
   if (rounds_) rounds_->stop();
   // News that came counts, though nobody will read it: receives that it took up are others' again.
   (void)nic_->queues().poll();
@@ -114,8 +116,33 @@ void VerbsLink::close(Code code) {
 }
 
 bool VerbsLink::poll() {
-  const bool moved = nic_->queues().poll();
-  return agent_->advance() || moved;
+  bool moved = nic_->queues().poll();
+  moved |= agent_->advance();
+  if (!firstAnswer_ || !firstAnswer_->isAwaited()) return moved;
+  moved |= firstAnswer_->advance();
+  if (!firstAnswer_->isAwaited() && firstAnswer_->code() != Code::kOk)
+    agent_->fail(Status(Code::kPeerLost, "the peer's device did not answer the first request"));
+  return moved;
+}
+
+void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,
+                                 std::chrono::nanoseconds patience) {
+  agent_->expectFirstAnswer();
+  firstAnswer_.emplace(*agent_);
+  answerLimit_ = around.loop.after(patience, [this, patience, wake = around.workArrived] {
+    if (!firstAnswer_->isAwaited()) return;
+    agent_->fail(Status(Code::kPeerLost, "the peer's device answered no request within " +
+                                             formatDuration(patience) +
+                                             ": look at the network between, and at firewalls "
+                                             "(RoCE v2 is UDP to port 4791)"));
+    if (wake) wake();
+  });
+}
+
+Status VerbsLink::health() const {
+  const Status health = agent_->health();
+  if (!health.isOk() || !firstAnswer_ || !firstAnswer_->isAwaited()) return health;
+  return Status(Code::kTryAgain, "the peer's device has answered no request yet");
 }
 
 }  // namespace peerlane

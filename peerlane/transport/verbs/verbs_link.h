@@ -4,11 +4,16 @@
 // processor of its host. Threads as for Link.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "peerlane/os/event_loop.h"
 #include "peerlane/transport/link.h"
+#include "peerlane/transport/transport.h"
 #include "peerlane/transport/verbs/device/verbs_nic.h"
+#include "peerlane/transport/verbs/first_answer.h"
 #include "peerlane/transport/verbs/pair_rounds.h"
 #include "peerlane/transport/verbs/verbs_agent.h"
 
@@ -33,6 +38,10 @@ class VerbsLink final : public Link {
 
   // With host memory, and with GPUs' where the NIC reaches that; null: all that any NIC can.
   static LinkAbilities abilities(const RegistrationPaths* paths);
+  // From now on health() is kTryAgain until the peer's NIC has answered a request, which the first
+  // poll() posts. Where none comes within `patience` the link fails. Progress thread, before that
+  // poll(); `around` as for the agent.
+  void awaitFirstAnswer(const LinkSurroundings& around, std::chrono::nanoseconds patience);
 
   const LinkTraits& traits() const override { return traits_; }
   Result<LinkPart> grant(const RegionRecord& region) override;
@@ -42,13 +51,15 @@ class VerbsLink final : public Link {
   Served serve(AgentWork& work) override { return agent_->serve(work); }
   void abandon(AgentWork& work, Code code) override { agent_->abandon(work, code); }
   void handedOut(AgentWork& first, AgentWork& last) override { agent_->handedOut(first, last); }
-  Status health() const override { return agent_->health(); }
+  Status health() const override;
   void close(Code code) override;
 
  private:
   const std::shared_ptr<VerbsNic> nic_;
   const std::unique_ptr<PairRounds> rounds_;
   const std::unique_ptr<VerbsAgent> agent_;
+  std::optional<FirstAnswer> firstAnswer_;
+  Timer answerLimit_;
   const LinkTraits traits_;
   const bool peerMails_;
 };

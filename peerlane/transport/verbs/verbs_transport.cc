@@ -91,9 +91,13 @@ class PendingVerbsLink final : public PendingLink {
     auto agent = std::make_unique<VerbsAgent>(name, around, std::move(pair_), std::move(*control_),
                                               offer_.receives, agreed);
     const std::string path = offer_.device + " at " + own.text() + " to " + theirs.device + " at " +
-                             other.text() + (agreed.ordersWrites ? ", in order" : ", in any order");
-    return std::unique_ptr<Link>(std::make_unique<VerbsLink>(
-        nic_, std::move(rounds), std::move(agent), path, agreed.mailsWords, rail_));
+                             other.text() +
+                             (agreed.ordersWrites ? ", writes in order" : ", writes in any order");
+    auto link = std::make_unique<VerbsLink>(nic_, std::move(rounds), std::move(agent), path,
+                                            agreed.mailsWords, rail_);
+    // As the data connection of tcp: the reason is known before the time to connect is over.
+    link->awaitFirstAnswer(surroundings_, surroundings_.config.connectTimeout * 3 / 4);
+    return std::unique_ptr<Link>(std::move(link));
   }
 
  private:

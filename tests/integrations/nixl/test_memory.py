@@ -64,7 +64,7 @@ class Registration(unittest.TestCase):
         self.agent.deregister_memory(registered)
 
     def test_memory_that_is_not_there_is_refused(self):
-        lowest = mmap.PAGESIZE  # a kernel gives it to no thread that maps memory meanwhile
+        lowest = mmap.PAGESIZE  # the kernel places no mapping here by itself
         with self.assertRaises(Exception):
             self.agent.register_memory([(lowest, BLOCK, 0, "")], "DRAM")
         Memory(self.agent, BLOCK)

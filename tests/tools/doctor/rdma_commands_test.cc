@@ -29,11 +29,13 @@ class OverRdma : public ::testing::Test {
   void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  Strings with(Strings more = {}) const {
+  Strings with(Strings more = {}) const { return in("", std::move(more)); }
+  // In one of several networks that are not joined.
+  Strings in(const std::string& network, Strings more) const {
     const char* const library = std::getenv("PEERLANE_IBV_SO");
     EXPECT_NE(library, nullptr) << "run by ctest";
     more.push_back("PEERLANE_IBV_SO=" + std::string(library == nullptr ? "" : library));
-    more.push_back("SOFTWARE_HCA_FABRIC=" + folder_);
+    more.push_back("SOFTWARE_HCA_FABRIC=" + folder_ + network);
     return more;
   }
 
@@ -133,6 +135,23 @@ TEST_F(OverRdma, VerificationSaysWhatAGpuNeeds) {
   EXPECT_TRUE(matches(never, "\n +cuda:0 +works +.*after a read by that NIC")) << never;
   EXPECT_TRUE(matches(never, "two processes +works +engine nic")) << never;
 }
+
+TEST_F(OverRdma, WhatIsStagedIsSaidToBe) {
+  const auto gpu = [&](const char* link) {
+    return with({"SOFTWARE_GPUS=1", std::string("PEERLANE_LINKS=") + link});
+  };
+  CommandRun doctor({"doctor", "--verify-rdma", "cuda:0", "sw0"}, gpu("verbs"));
+  EXPECT_EQ(doctor.wait(), 1) << doctor.out();
+  EXPECT_TRUE(matches(doctor.out(), "two processes +works +staged through host memory, put"))
+      << doctor.out();
+  for (const char* link : {"verbs", "tcp"})
+    for (const auto& [from, to] :
+         {std::pair{"host:private", "cuda:0"}, {"cuda:0", "host:private"}}) {
+      CommandRun explain({"explain", from, to}, gpu(link));
+      ASSERT_EQ(explain.wait(), 0) << explain.err();
+      EXPECT_TRUE(matches(explain.out(), "\n[^\n]+ -> [^\n]+: engine staged\n")) << explain.out();
+    }
+}
 #endif
 
 TEST_F(OverRdma, VerificationFailsWithItsBestPath) {
@@ -177,7 +196,7 @@ TEST_F(OverRdma, ExplainShowsTheLink) {
       << out;
   EXPECT_TRUE(matches(out,
                       "devices: +sw0:1 at ::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\) to sw0:1 at "
-                      "::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\), in order\n"))
+                      "::ffff:10\\.92\\.0\\.1 \\(RoCE v2\\), writes in order\n"))
       << out;
   EXPECT_TRUE(matches(out, "registration: +memory of the host: pages\n")) << out;
   EXPECT_TRUE(matches(out, "registration: +memory of GPUs: dma-buf, refused: .*takes no dma-buf\n"))
@@ -191,8 +210,27 @@ TEST_F(OverRdma, ExplainSaysThatWritesMayBePlacedInAnyOrder) {
   CommandRun explain({"explain", "host:private", "host:shared"},
                      with({"PEERLANE_LINKS=verbs", "PEERLANE_IB_ADAPTIVE=1"}));
   ASSERT_EQ(explain.wait(), 0) << explain.err();
-  EXPECT_TRUE(matches(explain.out(), "devices: .* to sw0:1 at .*, in any order\n"))
+  EXPECT_TRUE(matches(explain.out(), "devices: .* to sw0:1 at .*, writes in any order\n"))
       << explain.out();
+}
+
+// Both sides have a NIC and tell each other so, but nothing gets from one to the other.
+TEST_F(OverRdma, ALinkIsNotTakenBeforeThePeersNicHasAnswered) {
+  const auto side = [&](const char* network, const char* address, const char* more) {
+    return in(network, {std::string("SOFTWARE_HCA_GIDS=v2:") + address, "PEERLANE_IB_TIMEOUT=10",
+                        "PEERLANE_IB_RETRY=1", "PEERLANE_LINKS=verbs,tcp", more});
+  };
+  CommandRun recv({"recv", "--listen", "127.0.0.1:0", "--out", folder_ + "/file"},
+                  side("/there", "10.92.0.2", "PEERLANE_STRICT=0"));
+  const std::string ticket = recv.firstLine();
+  CommandRun explain({"explain", ticket}, side("/here", "10.92.0.1", "PEERLANE_STRICT=0"));
+  ASSERT_EQ(explain.wait(), 0) << explain.err() << recv.err();
+  EXPECT_TRUE(matches(explain.out(), "\nlink tcp\n")) << explain.out();
+  EXPECT_TRUE(matches(explain.out(), "not taken: link verbs: it failed: .*port 4791"))
+      << explain.out();
+  CommandRun strict({"explain", ticket}, side("/here", "10.92.0.1", "PEERLANE_STRICT=1"));
+  EXPECT_EQ(strict.wait(), 1) << strict.out();
+  EXPECT_TRUE(matches(strict.err(), "PEERLANE_STRICT: link verbs: ")) << strict.err();
 }
 
 TEST_F(OverRdma, ExplainSaysWhyThereIsNoLink) {

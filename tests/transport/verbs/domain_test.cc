@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "peerlane/transport/verbs/verbs_transport.h"
-#include "tests/contract/link_contract.h"
+#include "tests/contract/verbs_pair.h"
 #include "tests/core/expect_ok.h"
 #include "tests/core/quiet_log.h"
 #include "tests/fake/patterned_bytes.h"
@@ -45,6 +45,7 @@ class Joined final : public LinkPair {
       offers[i] = pending[i]->takeOffer();
     }
     for (int i : {0, 1}) links_[i] = MUST(pending[i]->complete(std::move(offers[1 - i])));
+    awaitFirstAnswers(links_);
   }
 
   Link& link(int side) override { return *links_[side]; }
