@@ -123,7 +123,8 @@ Status PeerCore::goOnWithSlab(const control::ImportReply& message) {
 void PeerCore::maybeReady() {
   if (!negotiation_.isAgreed() || !slabs_.areThere() || state() != PeerState::kConnecting) return;
   if (isLosing_) return;
-  if (!links_.pending().isOk()) return;
+  // Of a link that has failed onLinkFailed() follows, and comes back here.
+  if (!links_.pending().isOk() || !links_.failed().empty()) return;
   connection_.endSetup();
   mailboxes_.setWords(links_.words());
   env_.status.setReady();
@@ -193,6 +194,7 @@ Status PeerCore::giveUp(Link& link, const Status& why) {
   link.close(Code::kPeerLost);
   lines_.end(name);
   progress().nudge();
+  if (state() == PeerState::kConnecting) env_.post([this] { maybeReady(); });
   return Status::ok();
 }
 
@@ -206,10 +208,10 @@ Task::Turn PeerCore::turn() {
   if (!over) {
     moved = links_.poll();
     if (links_.hasNewFailure()) env_.post([this] { onLinkFailed(); });
-    if (wasPending_ && links_.pending().isOk()) {
-      wasPending_ = false;
-      env_.post([this] { maybeReady(); });
-    }
+    // A pair that is made anew makes a link pending again.
+    const bool isPending = !links_.pending().isOk();
+    if (wasPending_ && !isPending) env_.post([this] { maybeReady(); });
+    wasPending_ = isPending;
   }
   moved |= attachments_.turn();
   moved |= mailboxes_.turn();

@@ -31,7 +31,8 @@ Status SlabPair::adopt(const control::ImportReply& message) {
     return Status(Code::kCorrupt, "the peer's slab has " + std::to_string(message.bytes) +
                                       " bytes; need " + std::to_string(slab::kBytes));
   PEERLANE_ASSIGN(Grant grant, grantIn(message, *env_.connection));
-  if (link == nullptr) return Status::ok();  // this side could not make that link
+  // This side could not make that link, or has given it up.
+  if (link == nullptr || !links_.isLive(*link)) return Status::ok();
   for (const auto& known : memories_)
     if (known->agent == link) return Status(Code::kCorrupt, "the peer's slab came twice");
   if (grant.region.kind.place != MemoryPlace::kHost)

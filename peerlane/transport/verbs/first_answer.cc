@@ -4,17 +4,12 @@
 namespace peerlane {
 
 bool FirstAnswer::advance() {
-  const State state = state_.load(std::memory_order_relaxed);
-  if (state == State::kCame) return false;
-  if (state == State::kToAsk) {
+  if (!isAsked_.load(std::memory_order_relaxed)) {
     *mailbox_.claim() = MailboxEntry{.verb = Verb::kFlush};
     mailbox_.ring();
-    state_.store(State::kAsked, std::memory_order_relaxed);
+    isAsked_.store(true, std::memory_order_release);
   }
-  const bool moved = mailbox_.serve();
-  if (mailbox_.pending()) return moved;
-  state_.store(State::kCame, std::memory_order_release);
-  return true;
+  return mailbox_.pending() && mailbox_.serve();
 }
 
 }  // namespace peerlane

@@ -197,7 +197,7 @@ void VerbsAgent::fail(const Status& why) {
 void VerbsAgent::breakOff(const Status& why) {
   const TurnHolder turn(right_);
   if (state_ == State::kRunning) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
-  halt(why, nullptr);
+  halt(why, nullptr, isAnswered_ ? kMostRemakes : 0);
 }
 
 void VerbsAgent::ended(const ibv_wc& completion) {

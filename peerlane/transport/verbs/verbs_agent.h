@@ -63,8 +63,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   void abandon(AgentWork& work, Code code) override;
   void handedOut(AgentWork& first, AgentWork& last) override;
 
-  // A pair that fails before any request was answered is not made anew: it would fail again, and
-  // somebody waits. Called before the first request.
+  // This side begins no making of pairs anew before a request was answered: they would fail again,
+  // and somebody waits. Called before the first request.
   void expectFirstAnswer();
   // All words from now on go as mails. Any thread.
   void mailWords() { mailsWords_.store(true, std::memory_order_release); }

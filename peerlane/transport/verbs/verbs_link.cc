@@ -118,11 +118,7 @@ void VerbsLink::close(Code code) {
 bool VerbsLink::poll() {
   bool moved = nic_->queues().poll();
   moved |= agent_->advance();
-  if (!firstAnswer_ || !firstAnswer_->isAwaited()) return moved;
-  moved |= firstAnswer_->advance();
-  if (!firstAnswer_->isAwaited() && firstAnswer_->code() != Code::kOk)
-    agent_->fail(Status(Code::kPeerLost, "the peer's device did not answer the first request"));
-  return moved;
+  return firstAnswer_ && firstAnswer_->advance() ? true : moved;
 }
 
 void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,
@@ -130,6 +126,7 @@ void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,
   agent_->expectFirstAnswer();
   firstAnswer_.emplace(*agent_);
   answerLimit_ = around.loop.after(patience, [this, patience, wake = around.workArrived] {
+    (void)nic_->queues().poll();  // it may have come while nobody took a turn
     if (!firstAnswer_->isAwaited()) return;
     agent_->fail(Status(Code::kPeerLost, "the peer's device answered no request within " +
                                              formatDuration(patience) +
@@ -141,8 +138,11 @@ void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,
 
 Status VerbsLink::health() const {
   const Status health = agent_->health();
-  if (!health.isOk() || !firstAnswer_ || !firstAnswer_->isAwaited()) return health;
-  return Status(Code::kTryAgain, "the peer's device has answered no request yet");
+  if (!health.isOk() || !firstAnswer_) return health;
+  if (firstAnswer_->isAwaited())
+    return Status(Code::kTryAgain, "the peer's device has answered no request yet");
+  if (firstAnswer_->code() == Code::kOk) return health;
+  return Status(Code::kPeerLost, "the peer's device refused the first request");
 }
 
 }  // namespace peerlane

@@ -57,8 +57,8 @@ class VerbsLink final : public Link {
  private:
   const std::shared_ptr<VerbsNic> nic_;
   const std::unique_ptr<PairRounds> rounds_;
-  const std::unique_ptr<VerbsAgent> agent_;
   std::optional<FirstAnswer> firstAnswer_;
+  const std::unique_ptr<VerbsAgent> agent_;
   Timer answerLimit_;
   const LinkTraits traits_;
   const bool peerMails_;
