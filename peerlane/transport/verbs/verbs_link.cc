@@ -137,7 +137,7 @@ void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,
 }
 
 Status VerbsLink::health() const {
-  const Status health = agent_->health();
+  Status health = agent_->health();
   if (!health.isOk() || !firstAnswer_) return health;
   if (firstAnswer_->isAwaited())
     return Status(Code::kTryAgain, "the peer's device has answered no request yet");
