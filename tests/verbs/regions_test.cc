@@ -37,7 +37,7 @@ class RegionTest : public ConnectedTest {
 };
 
 TEST_F(RegionTest, MemoryThatIsNotThere) {
-  void* const lowest = reinterpret_cast<void*>(4096);  // never mapped by itself
+  void* const lowest = reinterpret_cast<void*>(4096);  // the kernel maps nothing there
   EXPECT_EQ(tryRegister(lowest, kBytes, IBV_ACCESS_LOCAL_WRITE), EFAULT);
 }
 

@@ -118,7 +118,8 @@ void VerbsLink::close(Code code) {
 bool VerbsLink::poll() {
   bool moved = nic_->queues().poll();
   moved |= agent_->advance();
-  return firstAnswer_ && firstAnswer_->advance() ? true : moved;
+  if (firstAnswer_) moved |= firstAnswer_->advance();
+  return moved;
 }
 
 void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,

@@ -100,7 +100,7 @@ TEST(Context, RegistersWhatTheCallerHas) {
   const Region readable = MUST(context->registerRegion(readOnly, 4096, Access::kRemoteRead));
   EXPECT_OK(context->unregister(readable, kSoon));
   ASSERT_EQ(munmap(readOnly, 4096), 0);
-  void* const lowest = reinterpret_cast<void*>(4096);  // never mapped by itself
+  void* const lowest = reinterpret_cast<void*>(4096);  // the kernel maps nothing there
   EXPECT_EQ(context->registerRegion(lowest, 4096, Access::kRemoteRead).status().code(),
             Code::kInvalidArgument)
       << "memory that is not mapped is refused";
