@@ -5,6 +5,11 @@
 // ranks.
 #pragma once
 
+#include <version>
+#ifndef __cpp_lib_source_location
+#error "Peerlane needs C++20 with <source_location>: g++ 11 or newer, or clang 15 or newer, and -std=c++20"
+#endif
+
 #include "peerlane/channel/communicator/communicator.h"  // IWYU pragma: export
 #include "peerlane/channel/operation/host_stream.h"      // IWYU pragma: export
 #include "peerlane/channel/port/port_channel.h"          // IWYU pragma: export

@@ -3,7 +3,8 @@
 # Installs the release build into a folder of its own and uses it as a stranger would: once through
 # find_package and once through pkg-config, also with --static, which is what people type for a static library. The
 # program must print the version that the build has, and what is installed names no folder of this machine. The first
-# C++ example of README.md and the program of docs/event_loop.md have to compile and link the same way.
+# C++ example of README.md and the program of docs/event_loop.md have to compile and link the same way. Then the sources as
+# a folder of a C++23 project: the library and one program. And a compiler that is too old is told so.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly prefix=$PWD/build/installed consumer=$PWD/build/consumer
@@ -74,4 +75,13 @@ for page in README.md docs/event_loop.md; do
   # shellcheck disable=SC2086
   g++ -Wall -Wextra "$program.cc" -o "$program" $flags
 done
+cmake -G Ninja -S tests/consumer/in_tree -B "$consumer/in_tree" -DCMAKE_BUILD_TYPE=Debug
+cmake --build "$consumer/in_tree" --target consumer
+expect_version "$consumer/in_tree/consumer"
+# shellcheck disable=SC2086
+said=$(g++ $flags -std=c++17 -fsyntax-only tests/consumer/consumer.cc 2>&1) || true
+if ! grep -q 'error: #error "Peerlane needs C++20' <<<"$said"; then
+  echo "peerlane.h does not say what it needs to a compiler of C++17, but: $said" >&2
+  exit 1
+fi
 echo "installed, found by find_package and by pkg-config, version $version"
