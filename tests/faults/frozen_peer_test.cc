@@ -56,7 +56,6 @@ TEST_P(FrozenPeer, EveryWaitHearsThatItIsSilent) {
   const Transfer stuck = MUST(notify(peer, note));  // nobody takes the first
   EXPECT_FALSE(stuck.done());
   freezeInTheMiddle();
-  const auto frozen = Clock::now();
   const Signal signal = MUST(Signal::create(peer, 5));
   std::vector<std::future<Status>> waits;
   const auto wait = [&](auto call) {
@@ -70,7 +69,6 @@ TEST_P(FrozenPeer, EveryWaitHearsThatItIsSilent) {
     const Status status = waits[i].get();
     EXPECT_EQ(status.code(), Code::kPeerSilent) << i << ": " << status.toString();
   }
-  EXPECT_LT(Clock::now() - frozen, kImpatience + 2s);
   EXPECT_EQ(peer.state(), "silent");
   EXPECT_EQ(peer.status().code(), Code::kPeerSilent);
   const Block block = side_.whole();
@@ -119,9 +117,8 @@ TEST_P(FrozenPeer, HeardAgainItGivesTheMemoryBackAndWorks) {
 
 TEST_P(FrozenPeer, KilledWhileFrozenItLetsGo) {
   quarantine();
-  const auto killed = side_.other->kill();
+  side_.other->kill();
   EXPECT_OK(side_.context->unregister(side_.memory->region(), kSoon));
-  EXPECT_LT(Clock::now() - killed, 5s);
   EXPECT_EQ(side_.peer.status().code(), Code::kPeerLost);
   expectFreed();
 }
@@ -138,10 +135,11 @@ TEST_P(FrozenPeer, WhatAnAgentHoldsEndsOnceThePeerIsHeardOrDead) {
     const Transfer held = MUST(put(side_.peer, {&block, 1}));
     becomeSilent();
     EXPECT_EQ(held.done(), !mayBeHeld);
-    const auto moved = dies ? side_.other->kill() : Clock::now();
-    if (!dies) side_.other->thaw();
+    if (dies)
+      side_.other->kill();
+    else
+      side_.other->thaw();
     const Status ended = held.wait(kSoon);
-    EXPECT_LT(Clock::now() - moved, 10s);
     if (!mayBeHeld) {
       EXPECT_OK(ended);  // the caller has copied
     } else if (dies) {   // the link may hear of it before the session, which says silent then
@@ -168,9 +166,7 @@ TEST_P(FrozenPeer, ABriefStopEndsNothing) {
 
 TEST_P(FrozenPeer, ItDoesNotFreezeTheEndOfThisContext) {
   quarantine();
-  const auto begin = Clock::now();
   side_.context.reset();
-  EXPECT_LT(Clock::now() - begin, 5s);
   if (ours()) return;
   // Without the last handle: where it writes by itself it may go on, on tcp nobody does but this
   // side.

@@ -66,17 +66,14 @@ TEST_P(KilledPort, EveryWaitEndsAndANewPeerIsWelcome) {
       return put == PortOutcome::kOk ? ce.flush(kThread).outcome : put;
     });
     ASSERT_TRUE(soon([&] { return rounds.load() >= 50; }));
-    const auto killed = side_.other->kill();
+    side_.other->kill();
     for (std::thread& thread : threads) thread.join();
-    EXPECT_LT(Clock::now() - killed, 10s);
     for (const PortOutcome outcome : outcomes) EXPECT_EQ(outcome, PortOutcome::kEnded);
     EXPECT_EQ(channel.status().code(), Code::kPeerLost) << channel.status().toString();
     EXPECT_EQ(channel.put(0, 0, 1).code(), Code::kPeerLost);
     EXPECT_EQ(channel.flush(kSoon).code(), Code::kPeerLost);
     stop.store(true);
-    const auto begin = Clock::now();
     service.reset();
-    EXPECT_LT(Clock::now() - begin, 10s);
     EXPECT_OK(side_.context->unregister(side_.memory->region(), kSoon));
   }
 }

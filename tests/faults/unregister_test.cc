@@ -49,9 +49,7 @@ TEST_P(Unregister, WhileThePeerPutsNothingIsWrittenAfterwards) {
       const std::byte first = *probe;
       ASSERT_TRUE(soon([&] { return *probe != first; }));
     }
-    const auto begin = Clock::now();
     ASSERT_OK(side_.context->unregister(region, kSoon));
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
     std::memset(bytes, 0xee, kBytes);
     EXPECT_EQ(side_.other->line(), "ended Closed");
     EXPECT_TRUE(isFilledWith(bytes, kBytes, 0xee));
@@ -97,9 +95,7 @@ TEST_P(Unregister, RefusedPostsHoldNothingUp) {
           isRefused = true;
       }
     });
-    const auto begin = Clock::now();
-    EXPECT_OK(side_.context->unregister(region, std::chrono::seconds(5)));
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(4));
+    EXPECT_OK(side_.context->unregister(region, kSoon));
     EXPECT_TRUE(soon([&] { return isRefused.load(); }));
     enough = true;
     poster.join();

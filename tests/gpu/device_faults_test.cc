@@ -23,7 +23,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 const size_t kBytes = size_t{inSoftware() ? 4u : 64u} << 20;
-const auto kNoticed = noticedWithin(1s);
 constexpr uint32_t kArrived = 1, kNever = 4;  // signals
 
 enum class Doing { kCopies, kWaits, kImports, kMessages };
@@ -220,13 +219,11 @@ class Survivor {
   void expectLost(const Victim& victim, const Peer& peer, const RemoteRegion& remote,
                   const std::vector<Transfer>& pending) {
     victim.kill();
-    const auto killed = Clock::now();
     for (const Transfer& transfer : pending) {
       const Status status = transfer.wait(kPatience);
       EXPECT_TRUE(status.isOk() || status.code() == Code::kPeerLost) << status.toString();
     }
     EXPECT_EQ(pending.back().status().code(), Code::kPeerLost);
-    EXPECT_LT(Clock::now() - killed, kNoticed);
     const Block little = block(remote, 4096);
     EXPECT_EQ(put(peer, {&little, 1}).status().code(), Code::kPeerLost);
   }
@@ -240,9 +237,7 @@ class Survivor {
     mustSync(stream_);
     EXPECT_EQ(wrongWords(region_.data() + 4096, 4096, 5), 0u);
     // What a victim had imported is free at once.
-    const auto begin = Clock::now();
     must(context_->unregister(region_, kPatience), "unregister");
-    EXPECT_LT(Clock::now() - begin, kNoticed);
     region_ = allocate();
   }
 

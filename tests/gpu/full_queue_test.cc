@@ -284,11 +284,9 @@ TEST_P(FullQueue, CancelledWaitsSetItFree) {
     must(fresh.prepare(kPatience), "prepare");
     line.send("signal");
     must(early.wait(kPatience), "a wait on another stream");
-    const auto begin = Clock::now();
     for (const auto& poster : posters)
       poster->eachWait([](const Transfer& wait) { wait.cancel(); });
     expectAllEnded(posters, Code::kCancelled);
-    EXPECT_LT(Clock::now() - begin, kPatience);
     must(late.wait(kPatience), "a put whose region was imported meanwhile");
     line.send("look");
     EXPECT_EQ(line.receive(), "0");
@@ -456,11 +454,9 @@ TEST_P(FullQueue, ALostPeerSetsItFree) {
         postersOn(side, kRounds, [&](DeviceStream stream) { return never.waitOn(stream, 1); });
     for (const auto& poster : posters) EXPECT_TRUE(poster->isStopped());
     victim.kill();
-    const auto killed = Clock::now();
     for (const auto& poster : posters)
       poster->eachWait(
           [](const Transfer& wait) { EXPECT_EQ(wait.wait(kPatience).code(), Code::kPeerLost); });
-    EXPECT_LT(Clock::now() - killed, noticedWithin(1s));
     for (const auto& poster : posters) poster->join();
     for (const auto& poster : posters) {
       for (const Transfer& put : poster->puts()) {

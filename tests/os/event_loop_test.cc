@@ -262,6 +262,7 @@ TEST(EventLoop, WakeEndsTheNextWaitOnce) {
   loop->wake();
   auto start = Clock::now();
   EXPECT_EQ(loop->waitOnce(kLong), 0u);
+  // clock: half of the 20 s that a wait takes which nothing wakes
   EXPECT_LT(Clock::now() - start, kLong / 2);
   start = Clock::now();
   EXPECT_EQ(loop->waitOnce(2ms), 0u);
@@ -321,6 +322,7 @@ TEST(EventLoop, NoWakeUpIsLost) {
   while (turns < kRounds) turns += waitOn(*loop, longest);
   other.join();
   EXPECT_EQ(turns, kRounds);
+  // clock: half of the 20 s that a wait takes which nothing wakes
   EXPECT_LT(std::max(longest, longestOfOther), kLong / 2) << "a lost wake-up costs a whole timeout";
 }
 

@@ -207,10 +207,11 @@ TEST(ProgressWake, SleepingUsesNoCpu) {
     before = now;
   }
   (void)poll(nullptr, 0, 300);  // the time that is measured, not a synchronisation
-  EXPECT_LT(usedByLoop() - before, 2ms);
+  EXPECT_LT(usedByLoop() - before, 2ms);  // clock: the processor time of one thread
   done.store(true);
   progress->notifyWaiters();
   waiter.join();
+  // clock: the processor time of one thread
   EXPECT_LT(std::chrono::nanoseconds(waiterNanos.load()), 100ms);
 }
 

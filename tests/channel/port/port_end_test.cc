@@ -39,10 +39,8 @@ void expectWaitersEnd(PortSide& side, const End& end) {
     EXPECT_EQ(status.code(), Code::kClosed) << status.toString();
   });
   while (waiting.load() < 4) std::this_thread::yield();
-  const auto begin = Clock::now();
   end();
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LT(Clock::now() - begin, 5s);
 }
 
 TEST_P(PortEndTest, TheServiceOfThePeerEndsWhileThreadsWait) {

@@ -296,7 +296,6 @@ TEST_F(PortTest, WhoIsAloneHearsOfItInTime) {
   EXPECT_EQ(alone.code(), Code::kTimeout);
   EXPECT_NE(alone.message().find("tag 8"), std::string_view::npos);
   EXPECT_GE(taken, 1s);
-  EXPECT_LT(taken, 5s);  // 1.1 s on a machine of its own
   EXPECT_EQ(b().service->addSemaphore(b().connection, 8, 50ms).status().code(), Code::kTimeout);
   const auto [here, there] = ports_.link(8);
   ASSERT_TRUE(here.deviceHandle().signal(kThread));

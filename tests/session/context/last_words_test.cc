@@ -187,13 +187,15 @@ TEST(Farewell, DoesNotWaitForACallback) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17) << status;
 }
 
-// One context of the process waits in vain; the others do not say goodbye behind it.
-TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
-  using Clock = std::chrono::steady_clock;  // one for all processes
+using Clock = std::chrono::steady_clock;  // one for all processes
+
+// A process of three contexts whose first cannot say goodbye, and whose third is connected with this
+// process: how long after the beginning of its exit the third one's goodbye is seen here.
+Clock::duration delayOfAnother() {
   int toChild[2];
   int toParent[2];
-  ASSERT_EQ(pipe(toChild), 0);
-  ASSERT_EQ(pipe(toParent), 0);
+  EXPECT_EQ(pipe(toChild), 0);
+  EXPECT_EQ(pipe(toParent), 0);
   const pid_t child = fork();
   if (child == 0) {
     std::string ticket;
@@ -215,16 +217,25 @@ TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
   close(toParent[1]);
   const auto context = makeContext();
   const std::string line = context->ticket() + "\n";
-  ASSERT_EQ(write(toChild[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  EXPECT_EQ(write(toChild[1], line.data(), line.size()), static_cast<ssize_t>(line.size()));
   const Peer peer = MUST(context->accept(kSoon));
   Clock::time_point exits;
-  ASSERT_EQ(read(toParent[0], &exits, sizeof exits), ssize_t{sizeof exits});
+  EXPECT_EQ(read(toParent[0], &exits, sizeof exits), ssize_t{sizeof exits});
   EXPECT_TRUE(soon([&] { return peer.state() != "ready"; }));
-  EXPECT_LT(Clock::now() - exits, kGoodbyePatience) << "it was said behind the one that stands";
+  const auto delay = Clock::now() - exits;
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 17) << status;
   for (const int fd : {toChild[1], toParent[0]}) close(fd);
+  return delay;
+}
+
+// One context of the process waits in vain; the others do not wait for it with their goodbye. Once in
+// five tries is enough: a busy machine may delay each, but a goodbye that waits is late each time.
+TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
+  bool isInTime = false;
+  for (int i = 0; i < 5 && !isInTime; ++i) isInTime = delayOfAnother() < kGoodbyePatience;
+  EXPECT_TRUE(isInTime) << "the third context said goodbye after the first had given up";
 }
 
 }  // namespace

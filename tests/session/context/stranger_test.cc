@@ -66,11 +66,9 @@ TEST(Strangers, WhoSaysNothingIsShownOutSoon) {
   Config config;
   config.connectTimeout = 60s;
   auto host = makeContext(config);
-  const auto begin = std::chrono::steady_clock::now();
   const Fd stranger = MUST(connectStart(doorOf(*host)));
   pollfd gone{stranger.get(), POLLIN, 0};
-  EXPECT_EQ(poll(&gone, 1, 30'000), 1);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+  EXPECT_EQ(poll(&gone, 1, 30'000), 1) << "half of the time that a guest has";
 }
 
 TEST(Strangers, FillNoLog) {
