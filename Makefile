@@ -3,7 +3,7 @@
 # configures and builds with CMake presets and Ninja. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rdma test-rdma-long test-vllm soak bench bundle gpu-check format lint clean packages-build packages-test release
+.PHONY: help build demo test test-rdma test-rdma-long test-vllm soak coverage bench bundle gpu-check format lint clean packages-build packages-test release
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-vllm: release  ## two vLLM servers whose KV cache moves through Peerlane; t
 
 soak: packages-test  ## the long versions of the tests, about two hours (parts by name: scripts/soak.sh PART...)
 	@scripts/soak.sh
+
+coverage: packages-test  ## how much of the library the tests execute, line by line
+	@scripts/test.sh coverage
 
 bench: release  ## the library against the raw limit of this machine, in the same run
 	@scripts/bench.sh

@@ -15,7 +15,7 @@ busy=()
 trap '[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"' EXIT
 
 part_build() {
-  BUDGETS=report scripts/test.sh configure build asan-build tsan-build fuzz-build
+  scripts/test.sh configure build asan-build tsan-build fuzz-build
 }
 
 part_busy() {
@@ -24,7 +24,7 @@ part_busy() {
     busy+=($!)
   done
   # As many at once as there are loops: otherwise the loops get most of the time.
-  JOBS=4 BUDGETS=report scripts/test.sh suite asan-suite tsan-suite torture
+  JOBS=4 MINUTES=240 scripts/test.sh suite asan-suite tsan-suite torture
   kill "${busy[@]}"
   busy=()
 }

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports in GoogleTest's JSON form, which scripts/test_summary.py counts."""
+"""Reports in GoogleTest's JSON form, which scripts/run_suite.py counts."""
 
 import json
 import os
 import sys
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
-from test_summary import googletest_outcomes
+from suite.outcomes import googletest_tests
 
 
 def read_outcomes(path):
     """[(test, "passed" | "failed" | "skipped")]"""
-    return googletest_outcomes(path)
+    return [(name, outcome) for name, outcome, _, _ in googletest_tests(path)]
 
 
 class Report:

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test programs as ctest knows them, and one run of one of them. A run keeps the program's output in a file, its sanitizers'
+reports in a folder of its own, and prints every thread's stack before it ends a program that hangs.
+
+ctest is the list of tests, not their runner: it keeps neither the signal that ended a program nor when it began, and it
+ends a program that hangs without a look at it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+from suite.stacks import descendants, stacks_of
+
+CTEST_LIMIT = 1500  # seconds, of a test without TIMEOUT: ctest's own
+SANITIZERS = ("ASAN", "LSAN", "TSAN", "UBSAN")
+GTEST_OUTPUT = "--gtest_output="
+LIVE = set()  # processes of runs that have not ended
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    command: tuple
+    folder: str
+    limit: float  # seconds
+    variables: tuple = ()  # (name, value)
+    labels: frozenset = frozenset()
+    serial: bool = False
+    must_print: str = ""  # a pattern that replaces the exit status
+
+    @property
+    def has_cases(self):
+        """Says whether it writes GoogleTest's report of its cases."""
+        return any(word.startswith(GTEST_OUTPUT) or word == "--report" for word in self.command)
+
+    def words(self, report, case=None):
+        """The command that writes its report to a file, for one case or for all."""
+        words = [f"{GTEST_OUTPUT}json:{report}" if word.startswith(GTEST_OUTPUT) else word for word in self.command]
+        if "--report" in words:
+            words[words.index("--report") + 1] = report
+            return words + ([case] if case else [])
+        return words + ([f"--gtest_filter={case}"] if case else [])
+
+
+@dataclass
+class Run:
+    program: Program
+    case: str | None
+    began: float
+    ended: float = 0.0
+    status: int = 0  # negative: the signal
+    timed_out: bool = False
+    output: str = ""
+    report: str = ""  # the file with GoogleTest's outcomes
+    sanitizer_reports: dict = field(default_factory=dict)  # file -> text
+
+    @property
+    def seconds(self):
+        return self.ended - self.began
+
+    @property
+    def is_well(self):
+        if self.program.must_print and not self.timed_out:
+            return bool(re.search(self.program.must_print, self.output))
+        return self.status == 0 and not self.timed_out
+
+
+def programs_of(build, choice):
+    """The programs that ctest would run in a build folder; choice: its arguments that choose."""
+    said = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1", *choice], capture_output=True, text=True,
+                          check=False)
+    if said.returncode != 0:
+        raise SystemExit(f"ctest cannot list the tests of {build}: {said.stderr.strip()}")
+    return [program_of(entry) for entry in json.loads(said.stdout)["tests"]]
+
+
+def program_of(entry):
+    properties = {one["name"]: one["value"] for one in entry.get("properties", [])}
+    unknown = set(properties) & {"SKIP_RETURN_CODE", "WILL_FAIL", "DEPENDS", "FAIL_REGULAR_EXPRESSION", "RESOURCE_LOCK"}
+    if unknown or "command" not in entry:
+        raise SystemExit(f"test {entry['name']}: {', '.join(sorted(unknown)) or 'its program is missing'}: "
+                         f"scripts/suite/programs.py cannot run that")
+    return Program(
+        name=entry["name"], command=tuple(entry["command"]), folder=properties.get("WORKING_DIRECTORY", "."),
+        limit=float(properties.get("TIMEOUT", CTEST_LIMIT)),
+        variables=tuple(tuple(pair.split("=", 1)) for pair in properties.get("ENVIRONMENT", [])),
+        labels=frozenset(properties.get("LABELS", [])), serial=bool(properties.get("RUN_SERIAL", False)),
+        must_print="|".join(properties.get("PASS_REGULAR_EXPRESSION", [])))
+
+
+def environment_of(program, reports):
+    variables = os.environ | dict(program.variables)
+    for sanitizer in SANITIZERS:
+        given = variables.get(f"{sanitizer}_OPTIONS")
+        variables[f"{sanitizer}_OPTIONS"] = ":".join(filter(None, [given, f"log_path={reports}/report"]))
+    return variables
+
+
+def run_program(program, results, case=None, say=print):
+    """One run, whole or of one case. `results` is a folder for the files of this run alone."""
+    shutil.rmtree(results, ignore_errors=True)
+    reports = os.path.join(results, "sanitizers")
+    os.makedirs(reports)
+    report = os.path.join(results, "report.json")
+    with open(os.path.join(results, "output"), "wb+") as output:
+        run = Run(program, case, time.monotonic(), report=report)
+        with subprocess.Popen(program.words(report, case), cwd=program.folder, env=environment_of(program, reports),
+                              stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                              start_new_session=True) as process:
+            LIVE.add(process)
+            try:
+                run.status = process.wait(program.limit)
+            except subprocess.TimeoutExpired:
+                run.timed_out = True
+                say(f"-- {program.name} hangs: {program.limit:.0f} s are over. Its threads:\n{stacks_of(process.pid)}")
+                end_all(process)
+                run.status = process.wait()
+            finally:
+                LIVE.discard(process)
+        run.ended = time.monotonic()
+        output.seek(0)
+        run.output = output.read().decode(errors="replace")
+    for name in sorted(os.listdir(reports)):
+        with open(os.path.join(reports, name), encoding="utf-8", errors="replace") as stream:
+            run.sanitizer_reports[name] = stream.read()
+    return run
+
+
+def end_all(process):
+    """Ends a program and all that it started."""
+    for pid in [process.pid, *descendants(process.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
