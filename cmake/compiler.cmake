@@ -94,8 +94,8 @@ function(peerlane_precompile TARGET)
   endif()
 endfunction()
 
-# Two thirds of the time to compile a file goes into headers, at -O3 as well. So the release preset compiles the files of
-# a folder as one, and names that are a file's own must differ within a folder. Our own lists instead of CMake's, which
+# Two thirds of the time to compile a file goes into headers, at -O3 as well. So the release, asan and fuzz presets compile
+# the files of a folder as one, and names that are a file's own must differ within a folder. Our own lists instead of CMake's, which
 # know no CUDA and name the clone that they lie in, so that no other could take the objects from the cache. The tsan and
 # dev presets compile each file alone and without precompiled headers: there a missing include is found.
 option(PEERLANE_UNITY "Compile the files of a folder as one" OFF)
@@ -151,7 +151,7 @@ function(peerlane_unite TARGET)
     set(file ${PROJECT_BINARY_DIR}/units/${TARGET}/${unit})
     file(CONFIGURE OUTPUT ${file} CONTENT "${content_${unit}}" @ONLY)
     target_sources(${TARGET} PRIVATE ${file})
-    if(unit MATCHES "cc$")
+    if(unit MATCHES "cc$" AND CMAKE_BUILD_TYPE STREQUAL "Release")
       set_source_files_properties(${file} TARGET_DIRECTORY ${TARGET} PROPERTIES COMPILE_OPTIONS ${level_${unit}})
     endif()
   endforeach()
