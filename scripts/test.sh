@@ -131,7 +131,7 @@ stage_asan-suite() {
 stage_asan-nixl() { nixl_suite build-asan; }
 stage_tsan-build() { build tsan concurrent_tests; }
 stage_tsan-suite() {
-  TSAN_OPTIONS=second_deadlock_stack=1:die_after_fork=0:history_size=4 suite build-tsan -L concurrent -LE 'soak|torture|nixl'
+  TSAN_OPTIONS=second_deadlock_stack=1:die_after_fork=0:history_size=4:print_suppressions=0 suite build-tsan -L concurrent -LE 'soak|torture|nixl'
 }
 stage_fuzz-build() { build fuzz fuzz_targets; }
 stage_fuzz() { scripts/fuzz.sh "$fuzz_seconds"; }
