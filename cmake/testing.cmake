@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two functions that make every test of the tree.
 #
-#   peerlane_test(NAME memory_tests SOURCES region_test.cc ... [CONCURRENT] [SERIAL] [SOAK]
+#   peerlane_test(NAME memory_tests SOURCES region_test.cc ... [CONCURRENT] [SERIAL] [SOAK] [APART]
 #                 [TIMEOUT seconds] [LIBRARIES ...])
 #     One GoogleTest binary, one ctest entry. CONCURRENT: threads are its subject, so it runs under the
 #     thread sanitizer too. SERIAL: it measures time or memory, nothing else runs beside it.
 #     SOAK: minutes long; `make soak` runs it and `make test` does not.
+#     APART: its sources use one name for several things, so each is compiled alone also where PEERLANE_UNITY is on.
 #   peerlane_fuzz(NAME ticket_fuzz SOURCES ticket_fuzz.cc CORPUS corpus/ticket [LIBRARIES ...])
 #     A source that defines LLVMFuzzerTestOneInput. Everywhere: a test that replays the corpus and a fixed
 #     number of mutations of it. With PEERLANE_FUZZ: the libFuzzer binary bin/<NAME> as well.
@@ -42,10 +43,45 @@ add_custom_target(tests)
 add_custom_target(concurrent_tests)
 add_custom_target(fuzz_targets)
 
+# The sources of a test program, several as one where PEERLANE_UNITY is on: most of the time goes into headers here, too.
+# Not by properties of the sources, because programs share some. A local name may be another file's global one; the tsan build
+# warns where it hides one of its own file.
+function(peerlane_unite_tests NAME OUTPUT)
+  set(result "")
+  set(most 6)  # files in one, which bounds the memory that the compiler takes
+  set(count 0)
+  foreach(source IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE inside)
+    if(NOT PEERLANE_UNITY OR NOT inside MATCHES "^[^.].*\\.cc$")
+      list(APPEND result ${source})
+      continue()
+    endif()
+    math(EXPR part "${count} / ${most}")
+    if(NOT DEFINED content_${part})
+      set(content_${part} "#pragma GCC diagnostic ignored \"-Wshadow\"\n")
+    endif()
+    math(EXPR count "${count} + 1")
+    string(APPEND content_${part} "#include \"${inside}\"\n")
+    set(last ${part})
+  endforeach()
+  if(count)
+    foreach(part RANGE ${last})
+      set(file ${PROJECT_BINARY_DIR}/units/${NAME}/${NAME}_${part}.cc)
+      file(CONFIGURE OUTPUT ${file} CONTENT "${content_${part}}" @ONLY)
+      list(APPEND result ${file})
+    endforeach()
+  endif()
+  set(${OUTPUT} ${result} PARENT_SCOPE)
+endfunction()
+
 function(peerlane_test)
-  cmake_parse_arguments(arg "CONCURRENT;SERIAL;SOAK" "NAME;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "CONCURRENT;SERIAL;SOAK;APART" "NAME;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_NAME OR NOT arg_SOURCES)
     message(FATAL_ERROR "peerlane_test(NAME x SOURCES ...): not understood: ${ARGV}")
+  endif()
+  if(NOT arg_APART)
+    peerlane_unite_tests(${arg_NAME} arg_SOURCES ${arg_SOURCES})
   endif()
   add_executable(${arg_NAME} ${arg_SOURCES})
   target_link_libraries(${arg_NAME} PRIVATE

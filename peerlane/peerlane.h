@@ -7,7 +7,8 @@
 
 #include <version>
 #ifndef __cpp_lib_source_location
-#error "Peerlane needs C++20 with <source_location>: g++ 11 or newer, or clang 15 or newer, and -std=c++20"
+#error \
+    "Peerlane needs C++20 with <source_location>: g++ 11 or newer, or clang 15 or newer, and -std=c++20"
 #endif
 
 #include "peerlane/channel/communicator/communicator.h"  // IWYU pragma: export

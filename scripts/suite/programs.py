@@ -94,7 +94,7 @@ def program_of(entry):
 
 
 def environment_of(program, reports):
-    variables = os.environ | dict(program.variables)
+    variables = os.environ | {"PYTHONFAULTHANDLER": "1"} | dict(program.variables)
     for sanitizer in SANITIZERS:
         given = variables.get(f"{sanitizer}_OPTIONS")
         variables[f"{sanitizer}_OPTIONS"] = ":".join(filter(None, [given, f"log_path={reports}/report"]))
@@ -117,6 +117,7 @@ def run_program(program, results, case=None, say=print):
                 run.status = process.wait(program.limit)
             except subprocess.TimeoutExpired:
                 run.timed_out = True
+                said = os.fstat(output.fileno()).st_size
                 say(f"-- {program.name} hangs: {program.limit:.0f} s are over. Its threads:\n{stacks_of(process.pid)}")
                 end_all(process)
                 run.status = process.wait()
@@ -124,7 +125,11 @@ def run_program(program, results, case=None, say=print):
                 LIVE.discard(process)
         run.ended = time.monotonic()
         output.seek(0)
-        run.output = output.read().decode(errors="replace")
+        text = output.read()
+        if run.timed_out and text[said:]:  # what its end made it say is no crash
+            say(f"-- {program.name}, when it was ended:\n{text[said:].decode(errors='replace')}")
+            text = text[:said]
+        run.output = text.decode(errors="replace")
     for name in sorted(os.listdir(reports)):
         with open(os.path.join(reports, name), encoding="utf-8", errors="replace") as stream:
             run.sanitizer_reports[name] = stream.read()
@@ -132,9 +137,27 @@ def run_program(program, results, case=None, say=print):
 
 
 def end_all(process):
-    """Ends a program and all that it started."""
-    for pid in [process.pid, *descendants(process.pid)]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    """Ends a program and all that it started. Interpreters print the stacks of their threads first, which no debugger sees."""
+    pids = [process.pid, *descendants(process.pid)]
+    interpreters = [pid for pid in pids if is_python(pid)]
+    for pid in interpreters:
+        send(pid, signal.SIGABRT)
+    deadline = time.monotonic() + 2
+    while any(map(is_python, interpreters)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in pids:
+        send(pid, signal.SIGKILL)
+
+
+def is_python(pid):
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:  # it has ended, or is somebody else's
+        return False
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass

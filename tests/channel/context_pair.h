@@ -18,10 +18,9 @@
 
 #include "peerlane/peerlane.h"
 #include "tests/core/expect_ok.h"
+#include "tests/core/soon.h"
 
 namespace peerlane {
-
-inline constexpr std::chrono::seconds kSoon{20};  // far above what anything takes; a bound, no pace
 
 // A link with one of its engines.
 struct RouteCase {

@@ -10,7 +10,7 @@ const MakeLinkPair kAgent = [] {
   wire->setPartial(5000);
   return std::make_unique<FakePair>(wire->end(0), wire->end(1));
 };
-const MakeLinkPair kMapped = [] {
+const MakeLinkPair kFakeMapped = [] {
   FakeWire wire(12);
   return std::make_unique<FakePair>(wire.end(0), wire.end(1), FakeLinkOptions{.mapped = true});
 };
@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(Fake, LinkContract, testing::Values(kAgent));
 INSTANTIATE_TEST_SUITE_P(Fake, AgentLinkContract, testing::Values(kAgent));
 INSTANTIATE_TEST_SUITE_P(Fake, OwnerLinkContract, testing::Values(kAgent));
 INSTANTIATE_TEST_SUITE_P(Fake, WireLinkContract, testing::Values(kAgent));
-INSTANTIATE_TEST_SUITE_P(FakeMapped, LinkContract, testing::Values(kMapped));
+INSTANTIATE_TEST_SUITE_P(FakeMapped, LinkContract, testing::Values(kFakeMapped));
 
 }  // namespace
 }  // namespace peerlane

@@ -8,10 +8,13 @@
 
 namespace peerlane {
 
-// True as soon as `condition` holds; false when it does not within `limit`, which
-// only a test that fails waits for.
+// Bounds waits in tests. Far above what anything takes, so that only a test that fails waits for
+// it.
+inline constexpr std::chrono::seconds kSoon{20};
+
+// True as soon as `condition` holds; false when it does not within `limit`.
 template <typename Condition>
-bool soon(const Condition& condition, std::chrono::nanoseconds limit = std::chrono::seconds(20)) {
+bool soon(const Condition& condition, std::chrono::nanoseconds limit = kSoon) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return condition();

@@ -206,7 +206,7 @@ TEST(ProgressWake, SleepingUsesNoCpu) {
     quiet = now == before ? quiet + 1 : 0;
     before = now;
   }
-  (void)poll(nullptr, 0, 300);  // the time that is measured, not a synchronisation
+  (void)poll(nullptr, 0, 300);            // the time that is measured, not a synchronisation
   EXPECT_LT(usedByLoop() - before, 2ms);  // clock: the processor time of one thread
   done.store(true);
   progress->notifyWaiters();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tests that fail in all the ways that scripts/run_suite.py tells apart. Not a test of the library:
-// run_suite_test.py runs it. Each case fails in the first run only, which leaves a file in the folder
-// NOISE_FOLDER; WAYS names the cases that shall fail at all.
+// run_suite_test.py runs it. Each case fails in the first run only, which leaves a file in the
+// folder NOISE_FOLDER; WAYS names the cases that shall fail at all.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -119,6 +119,13 @@ class Noise(Bed):
         self.assertIn("sleep 1000", answer.text)  # a child's stack, too
         self.assertEqual(subprocess.run(["pgrep", "-f", "^sleep 1000$"], check=False, capture_output=True).stdout, b"")
 
+    def test_python_that_hangs(self):
+        self.write("hangs.py", "import time\ndef waits_for_ever():\n    time.sleep(1000)\nwaits_for_ever()\n")
+        self.add("python", sys.executable, self.path("hangs.py"), TIMEOUT=1)
+        answer = self.expect((0, 1, 0))
+        self.assertIn("in waits_for_ever", answer.text)
+        self.assertIn("hung, and again: hung", answer.text)
+
     def test_crashes_once(self):
         self.add_noise("CrashesOnce")
         answer = self.expect((0, 1, 0))

@@ -8,7 +8,6 @@
 namespace peerlane {
 namespace {
 
-constexpr port::ThisThread kThread;
 constexpr uint64_t kKi = 1024, kMi = 1024 * kKi;
 
 INSTANTIATE_TEST_SUITE_P(Routes, PortRouteTest, everyRouteAndVerbs(), routeName);

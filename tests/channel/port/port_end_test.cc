@@ -11,8 +11,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr port::ThisThread kThread;
-
 class PortEndTest : public PortRouteTest {};
 INSTANTIATE_TEST_SUITE_P(Routes, PortEndTest, everyRouteAndVerbs(), routeName);
 

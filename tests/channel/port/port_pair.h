@@ -16,6 +16,7 @@
 
 namespace peerlane {
 
+inline constexpr port::ThisThread kThread;
 inline constexpr uint64_t kSoonNs = std::chrono::nanoseconds(kSoon).count();
 
 // Numbers that say where they belong, and whether they are there. Not instrumented, for the reason

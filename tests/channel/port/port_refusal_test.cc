@@ -9,7 +9,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr port::ThisThread kThread;
 constexpr uint64_t kBytes = 4096;
 
 class PortRefusalTest : public PortRouteTest {

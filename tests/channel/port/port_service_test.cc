@@ -18,8 +18,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr port::ThisThread kThread;
-
 TEST_F(PortTest, RefusesOptionsThatAreNone) {
   const auto refusal = [&](const ProxyServiceOptions& options) {
     const Status refused = ProxyService::create(*pair_.a, options).status();

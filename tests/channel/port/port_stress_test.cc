@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr port::ThisThread kThread;
 constexpr uint64_t kMost = 1 << 20, kLanes = 16;
 
 uint64_t messages() {

@@ -60,6 +60,8 @@ def main():
     parser.add_argument("tests", nargs="*")
     chosen = parser.parse_args()
     build = os.path.abspath(chosen.build)
+    if "NIXL_WHEEL" not in os.environ:
+        parser.error("NIXL_WHEEL does not say where the wheel is; scripts/test.sh nixl gets it and sets that")
     # Partners are processes of their own.
     os.environ["NIXL_WHEEL"] = os.environ["PYTHONPATH"] = os.path.abspath(os.environ["NIXL_WHEEL"])
     os.environ["NIXL_PLUGIN_DIR"] = os.path.join(build, "lib/nixl")

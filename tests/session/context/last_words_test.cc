@@ -189,8 +189,8 @@ TEST(Farewell, DoesNotWaitForACallback) {
 
 using Clock = std::chrono::steady_clock;  // one for all processes
 
-// A process of three contexts whose first cannot say goodbye, and whose third is connected with this
-// process: how long after the beginning of its exit the third one's goodbye is seen here.
+// A process of three contexts whose first cannot say goodbye, and whose third is connected with
+// this process: how long after the beginning of its exit the third one's goodbye is seen here.
 Clock::duration delayOfAnother() {
   int toChild[2];
   int toParent[2];
@@ -230,8 +230,9 @@ Clock::duration delayOfAnother() {
   return delay;
 }
 
-// One context of the process waits in vain; the others do not wait for it with their goodbye. Once in
-// five tries is enough: a busy machine may delay each, but a goodbye that waits is late each time.
+// One context of the process waits in vain; the others do not wait for it with their goodbye. Once
+// in five tries is enough: a busy machine may delay each, but a goodbye that waits is late each
+// time.
 TEST(Farewell, AllContextsBeginBeforeOneIsWaitedFor) {
   bool isInTime = false;
   for (int i = 0; i < 5 && !isInTime; ++i) isInTime = delayOfAnother() < kGoodbyePatience;

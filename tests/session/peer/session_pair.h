@@ -19,8 +19,6 @@
 
 namespace peerlane {
 
-inline constexpr std::chrono::seconds kSoon{20};  // a bound, no pace
-
 inline std::unique_ptr<Context> makeContext(const Config& config = {},
                                             std::vector<std::string> listen = {},
                                             std::string secret = "") {
