@@ -80,8 +80,9 @@ class Company:
             run = run_program(program, os.path.join(self.results, f"beside{slot}"), say=self.say)
             for text in run.sanitizer_reports.values():
                 self.faults.append((f"a sanitizer's report of {program.name}, which ran beside it", text))
-            if run.status < 0 and not run.timed_out:
-                self.faults.append((f"a crash of {program.name}, which ran beside it", run.output[-4000:]))
+            for outcome in outcomes_of(run):
+                if outcome.result != "passed" and fault_of(outcome, program, run.status) == "a crash":
+                    self.faults.append((f"a crash of {outcome.name}, which ran beside it", outcome.text))
 
     def __enter__(self):
         for thread in self.threads:

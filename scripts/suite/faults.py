@@ -5,6 +5,7 @@ Failures are recognised by their text, so the text has to say it: tests of bytes
 their failure says "wrong bytes". In doubt a failure is a fault: a fault that passes for noise would land."""
 
 import re
+import signal
 
 FAULTS = (
     ("a sanitizer's report", re.compile(
@@ -19,15 +20,22 @@ FAULTS = (
     ("a leak", re.compile(r"\bleak|Footprint|Holdings|descriptors? (?:are|is) left", re.IGNORECASE)),
 )
 
+# MUST() of tests/core/expect_ok.h ends a program by abort() after it printed its failure: an assertion, and no crash.
+ASSERTED = re.compile(r"tests/core/expect_ok\.h:\d+: Failure")
+ABORTED = re.compile(r"\bsignal 6\b|\bSIGABRT\b|\bAborted\b|core dumped|\b(?:ended|exited|status)\D{0,12}134\b")
+
 
 def fault_in(text):
     """The name of the fault that a text shows, or "" for none."""
+    if ASSERTED.search(text):
+        text = ABORTED.sub("", text)
     return next((name for name, pattern in FAULTS if pattern.search(text)), "")
 
 
 def fault_of(outcome, program, status):
     """Why a test that did not pass may not be noise, or ""."""
-    if status < 0 and outcome.result != "hung":
+    is_assertion = status == -signal.SIGABRT and ASSERTED.search(outcome.text)
+    if status < 0 and outcome.result != "hung" and not is_assertion:
         return "a crash"
     if outcome.result == "skipped":
         return "a test that skipped itself"

@@ -123,12 +123,12 @@ TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
   EXPECT_GT(Clock::now() - begin, 150ms) << "the naps did not grow";
   idle.proxy->stop();
 
-  // A hundred naps of a second would take more than takesTurns() waits for.
-  Counted pending({.spin = 0ns, .longestNap = 1s});
+  // 300 naps of 100 ms would take more than takesTurns() waits for.
+  Counted pending({.spin = 0ns, .longestNap = 100ms});
   pending.say.store(Turn::kPending);
   ASSERT_OK(pending.proxy->start());
-  ASSERT_TRUE(pending.takesTurns(100));
-  EXPECT_GE(pending.proxy->naps(), 90u);
+  ASSERT_TRUE(pending.takesTurns(300));
+  EXPECT_GE(pending.proxy->naps(), 270u);
 }
 
 // A nap of 100 ms is cut short, not waited for.

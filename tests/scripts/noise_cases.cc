@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -63,6 +64,15 @@ TEST(Noise, HangsOnce) {
 
 TEST(Noise, CrashesOnce) {
   if (isFirst()) ::raise(SIGSEGV);
+}
+
+// As MUST() of tests/core/expect_ok.h does it.
+TEST(Noise, AbortsByAnAssertionOnce) {
+  if (!isFirst()) return;
+  std::printf("../tests/core/expect_ok.h:24: Failure\nFailed\nconnect: Timeout\n");
+  std::fflush(stdout);
+  ::signal(SIGABRT, SIG_DFL);
+  ::raise(SIGABRT);
 }
 
 TEST(Noise, CrashesAChildOnce) {

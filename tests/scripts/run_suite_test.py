@@ -16,7 +16,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(ROOT, "scripts", "run_suite.py")
 NOISE_CASES = ""
-CASES = 11  # in noise_cases.cc
+CASES = 12  # in noise_cases.cc
 REPORTING = "int main() { int* gone = new int(1); delete gone; return *gone == 2; }"
 
 
@@ -132,6 +132,11 @@ class Noise(Bed):
         self.assertIn("FAILED noise: Noise.CrashesOnce: a crash", answer.text)
         self.assertNotIn("again:", answer.text)
 
+    def test_assertion_that_ends_the_program(self):
+        self.add_noise("AbortsByAnAssertionOnce")
+        answer = self.expect((CASES, 0, 0))
+        self.assertEqual(answer.unsteady, ["noise: Noise.AbortsByAnAssertionOnce"])
+
     def test_crash_of_a_child(self):
         self.add_noise("CrashesAChildOnce")
         self.assertIn("FAILED noise: Noise.CrashesAChildOnce: a crash", self.expect((CASES - 1, 1, 0)).text)
@@ -145,6 +150,12 @@ class Noise(Bed):
         self.assertRegex(answer.text, r"FAILED noise: a sanitizer's report, report\.\d+")
         self.assertIn("heap-use-after-free", answer.text)
         self.assertNotIn("again:", answer.text)
+
+    def test_empty_report_and_remark_without_one(self):
+        where = "${ASAN_OPTIONS##*log_path=}.1"
+        self.add_shell("empty", f"touch {where}")
+        self.add_shell("remark", f"echo '==7==Running thread 8 was not suspended. False leaks are possible.' >{where}")
+        self.assertIn("FAILED empty: a sanitizer's report", self.expect((2, 1, 0)).text)
 
     def test_report_on_the_output_of_a_program_that_passes(self):
         self.add_shell("talks", "echo '==7==ERROR: AddressSanitizer: heap-use-after-free'")
