@@ -20,10 +20,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 class Result(unittest.TextTestResult):
     """Prints when each test begins and ends, as GoogleTest does."""
 
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.began = 0.0
+        self.seconds = {}
+
     def startTest(self, test):
         print(f"[ RUN      ] {test.id()}", flush=True)
         self.began = time.monotonic()
-        self.seconds = getattr(self, "seconds", {})
         super().startTest(test)
 
     def stopTest(self, test):
