@@ -33,7 +33,7 @@ EXCEPTIONS = {
     ("contract", "DeviceExecutor"): (33, "one implementation, ten down-casts: concrete classes by concern shall replace it"),
     ("class", "StreamExecutor"): (453, "implements DeviceExecutor"),
     ("function", "StreamStepList::lower"): (90, "recognises the kernels of messages one after another"),
-    ("class", "DeviceLane"): (842, "all operations of a lane on a stream, each with the same ending"),
+    ("class", "DeviceLane"): (832, "all operations of a lane on a stream, each with the same ending"),
     ("function", "DeviceTransfer::advance"): (65, "its ending is that of every post on a stream"),
     ("class", "PortCore"): (1236, "tables of a service, bootstrap, and the turn of the proxy"),
     ("class", "CommunicatorCore"): (844, "ranks, bootstrap, posting, and a part of staging"),

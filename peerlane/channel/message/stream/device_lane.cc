@@ -149,7 +149,7 @@ bool DeviceLane::leaveArea() {
     const MutexLock lock(stateMutex_);
     if (!mustLeave()) return false;
   }
-  if (!tryPosting()) return false;
+  if (!mutex_.tryLock()) return false;
   const bool hasLeft = leaveAreaBesideNoPost();
   mutex_.unlock();
   return hasLeft;
@@ -164,14 +164,6 @@ bool DeviceLane::leaveAreaBesideNoPost() {
   areaEntered_ = false;
   peerArea_->region->gate.leave();
   return true;
-}
-
-// A poster holds the lock for as long as the driver blocks it, and turns may have to end that. The
-// poster wakes the turns when it lets go.
-bool DeviceLane::tryPosting() {
-  if (mutex_.tryLock()) return true;
-  isWanted_.store(true, std::memory_order_seq_cst);
-  return mutex_.tryLock();
 }
 
 bool DeviceLane::turn() {
@@ -291,7 +283,7 @@ bool DeviceLane::forgetRegions() {
     const MutexLock lock(stateMutex_);
     if (!idle() || std::none_of(named_.begin(), named_.end(), isWantedBack)) return false;
   }
-  if (!tryPosting()) return false;
+  if (!mutex_.tryLock()) return false;
   const bool hasForgotten = forgetBesideNoPost();
   mutex_.unlock();
   return hasForgotten;

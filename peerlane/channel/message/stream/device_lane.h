@@ -27,6 +27,7 @@
 #include "peerlane/core/split_count.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/device/device_executor.h"
+#include "peerlane/progress/turn_mutex.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -137,10 +138,7 @@ class DeviceLane {
 
   // Locked from the first claim until the launches are enqueued: numbers are in the order of work.
   void lock() PEERLANE_ACQUIRE(mutex_) { mutex_.lock(); }
-  void unlock() PEERLANE_RELEASE(mutex_) {
-    mutex_.unlock();
-    if (isWanted_.exchange(false, std::memory_order_seq_cst)) peer_->progress().wake();
-  }
+  void unlock() PEERLANE_RELEASE(mutex_) { mutex_.unlock(); }
   void assertLocked() const PEERLANE_ASSERT_HELD(mutex_) {}
   // Gives the message the next number. `captured`: from now on the device's memory keeps the
   // numbers, and `number` is 0. One side of a direction must do only the one or only the other.
@@ -207,9 +205,6 @@ class DeviceLane {
     return named.slot->state.load(std::memory_order_acquire) == ImportSlot::State::kReady &&
            !named.slot->region->gate.open();
   }
-  // A poster holds mutex_ for as long as the driver blocks it, and a turn may have to end that; it
-  // wakes the turns when it lets go. Not analysed: it tries twice.
-  bool tryPosting() PEERLANE_TRY_ACQUIRE(true, mutex_) PEERLANE_NO_THREAD_SAFETY_ANALYSIS;
   bool forgetBesideNoPost() PEERLANE_REQUIRES(mutex_);
   bool leaveAreaBesideNoPost() PEERLANE_REQUIRES(mutex_);
   // The area is to be left.
@@ -252,9 +247,10 @@ class DeviceLane {
   std::atomic<bool> settled_{false};  // release after all of the above
   SplitCount pending_;                // posts whose streams have not passed them
 
-  Mutex runnersMutex_;                 // taken before stateMutex_; no turn takes it
-  Mutex mutex_;                        // taken before stateMutex_; a turn only tries it
-  std::atomic<bool> isWanted_{false};  // by a turn that found it taken
+  Mutex runnersMutex_;  // taken before stateMutex_; no turn takes it
+  // Taken before stateMutex_. A poster holds it for as long as the driver blocks it, and a turn may
+  // have to end that.
+  TurnMutex mutex_{peer_->progress()};
   Numbers numbers_ PEERLANE_GUARDED_BY(mutex_);
   PostedItems sent_, received_;  // written under mutex_
 
