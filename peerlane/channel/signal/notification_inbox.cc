@@ -22,12 +22,12 @@ std::shared_ptr<NotificationInbox> NotificationInbox::of(PeerCore& peer) {
 }
 
 NotificationInbox::NotificationInbox(PeerCore& peer)
-    : peer_(peer), counts_(peer.slabs().inboxCounts()) {
+    : peer_(peer), counts_(peer.slabs().inboxCounts()), mutex_(peer.progress()) {
   static_assert(slab::kNotifyMaxMessageBytes == kNotifyMaxMessageBytes);
   static_assert(slab::kInboxStrideBytes >= kNotifyMessageOffset + kNotifyMaxMessageBytes);
   static_assert(slab::kWordStrideBytes == kNotifyCreditStrideBytes);
   buffer_.resize(kNotifyHeaderBytes + kNotifyMaxMessageBytes);
-  const MutexLock lock(mutex_);
+  const TurnMutexLock lock(mutex_);
   prepare();
 }
 
@@ -151,8 +151,7 @@ void NotificationInbox::updateReadiness() {
 }
 
 Task::Turn NotificationInbox::turn() {
-  // The thread that holds the lock takes messages, but does not tell of them, and once the peer is
-  // gone no other turn may follow.
+  // Once the peer is gone no other turn may follow.
   if (peer_.failureCode() != Code::kOk)
     mutex_.lock();
   else if (!mutex_.tryLock())
@@ -163,25 +162,46 @@ Task::Turn NotificationInbox::turn() {
   return moved ? Turn::kMoved : Turn::kIdle;
 }
 
-bool NotificationInbox::pop(Notification& notification) {
-  const MutexLock lock(mutex_);
-  if (waiting_.empty()) takeLocked();
+// `isUntold`: this call took more than the one that it hands out, and waiting threads do not know.
+bool NotificationInbox::popLocked(Notification& notification, bool& isUntold) {
+  const bool moved = waiting_.empty() && takeLocked();
   if (waiting_.empty()) return false;
+  isUntold = moved && waiting_.size() > 1;
+  // The next ones may lie in the slab for want of room, and nobody would look there again.
+  if (waiting_.size() == kMaxWaiting) mutex_.askForTurn();
   notification = std::move(waiting_.front());
   waiting_.pop_front();
   counts_.waiting.store(waiting_.size(), std::memory_order_release);
-  if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk) drainEventFd(event_.get());
+  if (moved)
+    updateReadiness();
+  else if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk)
+    drainEventFd(event_.get());
+  return true;
+}
+
+bool NotificationInbox::pop(Notification& notification) {
+  bool isUntold = false;
+  {
+    const TurnMutexLock lock(mutex_);
+    if (!popLocked(notification, isUntold)) return false;
+  }
+  // Under no lock: they look under locks of their own.
+  if (isUntold) peer_.progress().notifyWaiters();
   return true;
 }
 
 Result<int> NotificationInbox::fd() {
-  const MutexLock lock(mutex_);
-  if (!event_) {
+  int fd = -1;
+  {
+    const TurnMutexLock lock(mutex_);
+    if (event_) return event_.get();
     PEERLANE_ASSIGN(event_, makeEventFd());
     takeLocked();
     updateReadiness();
+    fd = event_.get();
   }
-  return event_.get();
+  peer_.progress().notifyWaiters();  // as in pop()
+  return fd;
 }
 
 namespace {

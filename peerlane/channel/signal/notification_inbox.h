@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "peerlane/channel/signal/notification.h"
-#include "peerlane/core/mutex.h"
 #include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/progress/turn_mutex.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -35,6 +35,7 @@ class NotificationInbox final : public Task, private LateBinder {
  private:
   Status bind(TargetId target, BoundTarget& out) override PEERLANE_REQUIRES(mutex_);
   bool takeLocked() PEERLANE_REQUIRES(mutex_);
+  bool popLocked(Notification& notification, bool& isUntold) PEERLANE_REQUIRES(mutex_);
   bool takeRest() PEERLANE_REQUIRES(mutex_);
   void prepare() PEERLANE_REQUIRES(mutex_);
   bool peerGone() const;
@@ -44,7 +45,8 @@ class NotificationInbox final : public Task, private LateBinder {
 
   PeerCore& peer_;                 // owns this object
   SlabPair::InboxCounts& counts_;  // of cursor_ and waiting_; written under mutex_
-  mutable Mutex mutex_;
+  // A turn only tries it: a thread of the user may lose its core between its look and its unlock.
+  TurnMutex mutex_;
   const RemoteMemory* bound_ PEERLANE_GUARDED_BY(mutex_) = nullptr;  // where credits go
   Mailbox* mailbox_ PEERLANE_GUARDED_BY(mutex_) = nullptr;           // kept; null while unused
   cpu::CpuProgram program_ PEERLANE_GUARDED_BY(mutex_);

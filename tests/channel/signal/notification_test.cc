@@ -2,16 +2,20 @@
 #include "peerlane/channel/signal/notification.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <map>
 #include <thread>
 
 #include "peerlane/channel/blocks/block_program.h"
+#include "peerlane/channel/signal/notification_inbox.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/program/words/word.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/context_pair.h"
+#include "tests/core/soon.h"
+#include "tests/core/thread_sleeps.h"
 #include "tests/program/model/scripted_agent.h"
 #include "tests/progress/standing_callback.h"
 
@@ -363,6 +367,84 @@ TEST_P(NotificationTest, AFullInboxHoldsSendersBackAndDrains) {
     ASSERT_EQ(taken->tag, i);
   }
   for (const Transfer& transfer : sent) EXPECT_OK(transfer.wait(kSoon));
+}
+
+// No heartbeat takes anything out of a slab while a test lasts.
+Config withoutHeartbeats() {
+  Config config = configFor(kMapped);
+  config.heartbeat = std::chrono::minutes(10);
+  config.peerTimeout = std::chrono::minutes(60);
+  return config;
+}
+
+Transfer sendEmpty(const Peer& peer, uint32_t tag) {
+  return MUST(notify(peer, {.message = std::span<const std::byte>(), .tag = tag}));
+}
+
+// One thread polls once and takes two out of the slab: the other one is told of, though no turn
+// comes.
+TEST(NotificationReadiness, APollTellsOfWhatItLeaves) {
+  const ContextPair pair(withoutHeartbeats());
+  pollfd wanted{MUST(notificationFd(pair.toA)), POLLIN, 0};
+  const StandingCallback stands(pair.toA.core()->progress());
+  for (const uint32_t tag : {1u, 2u}) EXPECT_OK(sendEmpty(pair.toB, tag).wait(kSoon));
+  EXPECT_EQ(poll(&wanted, 1, 0), 0);
+  EXPECT_EQ(MUST(pollNotification(pair.toA)).tag, 1u);
+  EXPECT_EQ(poll(&wanted, 1, 0), 1);
+  EXPECT_EQ(MUST(pollNotification(pair.toA)).tag, 2u);
+  EXPECT_EQ(poll(&wanted, 1, 0), 0);
+}
+
+// A thread that sleeps in a wait for the next notification, where no turn comes. Returns its tag,
+// or 0.
+uint32_t wakesWaiter(const ContextPair& pair, uint32_t sent, void (*bringIn)(const Peer&)) {
+  Progress& engine = pair.toA.core()->progress();
+  StandingCallback stands(engine);
+  std::atomic<int> thread{0};
+  std::atomic<uint32_t> tag{0};
+  std::thread waiter([&] {
+    thread.store(gettid());
+    tag.store(MUST(waitNotification(pair.toA, std::chrono::minutes(10))).tag);
+  });
+  EXPECT_TRUE(soon([&] { return !engine.describeWaits().empty() && threadSleeps(thread.load()); }));
+  for (uint32_t i = 1; i <= sent; ++i) EXPECT_OK(sendEmpty(pair.toB, i).wait(kSoon));
+  bringIn(pair.toA);
+  (void)soon([&] { return tag.load() != 0; });
+  const uint32_t seen = tag.load();
+  stands.goOn();
+  waiter.join();
+  return seen;
+}
+
+TEST(NotificationReadiness, APollWakesThoseThatWaitForWhatItLeaves) {
+  const ContextPair pair(withoutHeartbeats());
+  const auto takeOne = [](const Peer& peer) { EXPECT_EQ(MUST(pollNotification(peer)).tag, 1u); };
+  EXPECT_EQ(wakesWaiter(pair, 2, takeOne), 2u);
+}
+
+TEST(NotificationReadiness, WhoeverAsksForTheDescriptorWakesThoseThatWait) {
+  const ContextPair pair(withoutHeartbeats());
+  const auto ask = [](const Peer& peer) { EXPECT_OK(notificationFd(peer).status()); };
+  EXPECT_EQ(wakesWaiter(pair, 1, ask), 1u);
+}
+
+// What found no room lies in the slab. A thread that takes one message each time that the
+// descriptor says so, and never asks in vain, gets all of it.
+TEST(NotificationReadiness, TheDescriptorTellsOfWhatFoundNoRoom) {
+  const ContextPair pair(withoutHeartbeats());
+  Progress& engine = pair.toA.core()->progress();
+  std::atomic<int> thread{0};
+  ASSERT_OK(engine.call([&] { thread.store(gettid()); }));
+  pollfd wanted{MUST(notificationFd(pair.toA)), POLLIN, 0};
+  constexpr uint32_t kInSlab = 8;
+  constexpr uint32_t kCount = NotificationInbox::kMaxWaiting + kInSlab;
+  for (uint32_t i = 0; i < kCount; ++i) ASSERT_OK(sendEmpty(pair.toB, i).wait(kSoon));
+  EXPECT_TRUE(soon([&] { return threadSleeps(thread.load()); }));
+  for (uint32_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(poll(&wanted, 1, 20'000), 1) << i;
+    EXPECT_EQ(MUST(pollNotification(pair.toA)).tag, i);
+  }
+  EXPECT_EQ(pollNotification(pair.toA).status().code(), Code::kTryAgain);
 }
 
 }  // namespace
