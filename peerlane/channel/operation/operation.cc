@@ -39,17 +39,16 @@ void Operation::cancel() {
 }
 
 void Operation::markEnded(const Status& status) {
-  std::vector<std::function<void(const Status&)>> callbacks;
+  std::shared_ptr<EndCalls> calls;
   {
     const MutexLock lock(mutex_);
     PEERLANE_CHECK(!done());
     status_ = status;
     ended_.store(true, std::memory_order_seq_cst);  // partner: the waiters that are told below
     readiness_.set(true);
-    callbacks.swap(callbacks_);
+    calls = calls_;
   }
-  for (auto& callback : callbacks)
-    progress_.post([callback = std::move(callback), status] { callback(status); });
+  if (calls != nullptr) calls->end(progress_, status);
   progress_.notifyWaiters();
 }
 
@@ -59,14 +58,16 @@ Result<int> Operation::fd() {
 }
 
 void Operation::onEnd(std::function<void(const Status&)> fn) {
+  std::shared_ptr<EndCalls> calls;
   {
     const MutexLock lock(mutex_);
-    if (!done()) {
-      callbacks_.push_back(std::move(fn));
-      return;
+    if (calls_ == nullptr) {
+      calls_ = std::make_shared<EndCalls>();
+      if (done()) calls_->end(progress_, status_);  // posts nothing: there are none yet
     }
+    calls = calls_;
   }
-  fn(status_);
+  calls->add(std::move(fn));
 }
 
 }  // namespace peerlane

@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <memory>
+#include <string>
 
+#include "peerlane/channel/operation/end_calls.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/process.h"
@@ -30,6 +32,7 @@ class Operation {
   Status status() const;
   virtual Status wait(std::chrono::nanoseconds timeout);
   Result<int> fd();
+  // As Transfer::onEnd().
   void onEnd(std::function<void(const Status&)> fn);
   // Asks the operation to end early; the thread that carries it out finds cancelled() at its next
   // turn.
@@ -59,7 +62,8 @@ class Operation {
   Mutex mutex_;
   Status status_;  // written before ended_, and constant from then on
   Readiness readiness_ PEERLANE_GUARDED_BY(mutex_);
-  std::vector<std::function<void(const Status&)>> callbacks_ PEERLANE_GUARDED_BY(mutex_);
+  // Null while no function was given. Its lock is taken after mutex_.
+  std::shared_ptr<EndCalls> calls_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

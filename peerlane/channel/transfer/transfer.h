@@ -65,7 +65,10 @@ class Transfer {
   // descriptors left.
   Result<int> fd() const;
   // Calls `fn` once the operation has ended, on the progress thread (or at once, if it has ended
-  // already). All functions that were given are called, in that order.
+  // already). All functions that were given are called, in that order and one after the other: one
+  // that is given while an earlier one has not returned yet is called after it, by the thread that
+  // calls that one. Of an operation that had ended before put() or get() returned, each is called
+  // at once, whatever other threads do.
   void onEnd(std::function<void(const Status&)> fn) const;
 
  private:

@@ -6,8 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <future>
+#include <memory>
 #include <random>
+#include <thread>
 #include <vector>
+
+#include "tests/progress/standing_callback.h"
 
 namespace peerlane {
 namespace {
@@ -84,6 +89,71 @@ TEST(Operation, TellsEverybodyWhoAsked) {
     told.push_back(status.code() == Code::kCancelled ? 3 : -1);
   });
   EXPECT_EQ(told, (std::vector<int>{0, 1, 2, 3}));
+}
+
+// The progress thread, which has to tell of the end, is busy.
+TEST(Operation, TellsThoseWhoAskLateAfterThoseWhoAskedBefore) {
+  auto progress = Progress::create(0ns).value();
+  StandingCallback stands(*progress);
+  auto operation = std::make_shared<Idle>(*progress);
+  std::vector<int> told;
+  operation->onEnd([&told](const Status&) { told.push_back(0); });
+  progress->add(operation);
+  operation->cancel();
+  EXPECT_EQ(operation->wait(20s).code(), Code::kCancelled);
+  operation->onEnd([&told](const Status&) { told.push_back(1); });
+  EXPECT_TRUE(told.empty());
+  stands.goOn();
+  ASSERT_TRUE(progress->call([] {}).isOk());
+  EXPECT_EQ(told, (std::vector<int>{0, 1}));
+}
+
+// A function is called while another thread gives one, and it gives one itself.
+TEST(Operation, TellsOneAfterTheOther) {
+  auto progress = Progress::create(0ns).value();
+  auto operation = std::make_shared<Idle>(*progress);
+  progress->add(operation);
+  operation->cancel();
+  EXPECT_EQ(operation->wait(20s).code(), Code::kCancelled);
+  std::vector<int> told;
+  std::promise<void> isIn, mayGoOn;
+  std::thread first([&] {
+    operation->onEnd([&](const Status&) {
+      operation->onEnd([&told](const Status&) { told.push_back(1); });
+      isIn.set_value();
+      mayGoOn.get_future().wait();
+      told.push_back(0);
+    });
+  });
+  isIn.get_future().wait();
+  std::thread::id caller;
+  operation->onEnd([&](const Status&) {
+    told.push_back(2);
+    caller = std::this_thread::get_id();
+  });
+  const std::thread::id expected = first.get_id();
+  mayGoOn.set_value();
+  first.join();
+  EXPECT_EQ(told, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(caller, expected);
+  operation->onEnd([&told](const Status&) { told.push_back(3); });
+  EXPECT_EQ(told.back(), 3);
+}
+
+// An engine that has stopped drops what it should have called; whoever asks later is told.
+TEST(Operation, TellsWhoAsksAfterTheEngineHasStopped) {
+  auto progress = Progress::create(0ns).value();
+  auto operation = std::make_shared<Idle>(*progress);
+  auto held = std::make_shared<int>(0);
+  operation->onEnd([held](const Status&) { ++*held; });
+  progress->stop();
+  operation->cancel();
+  EXPECT_EQ(operation->turn(), Task::Turn::kFinished);
+  EXPECT_EQ(*held, 0);
+  EXPECT_EQ(held.use_count(), 1);
+  bool isTold = false;
+  operation->onEnd([&isTold](const Status&) { isTold = true; });
+  EXPECT_TRUE(isTold);
 }
 
 }  // namespace
