@@ -3,7 +3,6 @@
 // Bounds of waits that callers give as a duration, up to the largest one for "without a limit".
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 
 namespace peerlane {
@@ -18,7 +17,10 @@ inline std::chrono::steady_clock::time_point deadlineIn(std::chrono::nanoseconds
 inline std::chrono::nanoseconds timeLeft(std::chrono::steady_clock::time_point deadline) {
   using Clock = std::chrono::steady_clock;
   if (deadline == Clock::time_point::max()) return std::chrono::nanoseconds::max();
-  return std::max(std::chrono::nanoseconds(deadline - Clock::now()), std::chrono::nanoseconds(0));
+  // Compared before it is subtracted: the clock's earliest moments are further from now than a
+  // duration can say.
+  const auto now = Clock::now();
+  return deadline <= now ? std::chrono::nanoseconds(0) : std::chrono::nanoseconds(deadline - now);
 }
 
 }  // namespace peerlane
