@@ -69,6 +69,7 @@ class FakeWirePair {
               .gone = {}});
       HandshakeOptions options;
       options.secret = secret;
+      options.keyId = keyIdOf(secret);
       options.self = ContextId::random();
       Status started;
       EXPECT_OK(progress->call([&] { started = peer->start(std::move(socket), false, options); }));

@@ -40,10 +40,15 @@ Result<std::string> originOf(int socket) {
   return "user " + std::to_string(who.uid);
 }
 
+HandshakeOptions withKeyId(HandshakeOptions options) {
+  options.keyId = keyIdOf(options.secret);
+  return options;
+}
+
 }  // namespace
 
 Admission::Admission(Surroundings around, HandshakeOptions self)
-    : around_(around), self_(std::move(self)), guests_(kGuests) {}
+    : around_(around), self_(withKeyId(std::move(self))), guests_(kGuests) {}
 
 void Admission::refuse(int socket) {
   sendReason(socket, Handshake::Reason::kNoRoom);

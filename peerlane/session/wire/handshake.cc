@@ -143,6 +143,9 @@ Result<std::unique_ptr<Handshake>> Handshake::create(Role role, HandshakeOptions
   if (options.self.isNull()) {
     return Status(Code::kInvalidArgument, "handshake without a context id of its own");
   }
+  if (role == Role::kAcceptor && !options.keyId) {
+    return Status(Code::kInvalidArgument, "handshake without the key id of the acceptor's secret");
+  }
   PEERLANE_CHECK(sodium_init() >= 0);
   return std::unique_ptr<Handshake>(new Handshake(role, std::move(options)));
 }
@@ -278,9 +281,9 @@ Status Handshake::findSecret() {
   const Status wrong(Code::kPermissionDenied, std::string(kWrongSecret));
   if (role_ == Role::kInitiator)
     return isAuthentic(options_.secret) ? Status::ok() : refuse(Reason::kSecret, wrong);
-  // So a stranger costs one comparison of key ids, however many secrets are open.
+  // So a stranger costs comparisons of key ids alone, however many secrets are open.
   const uint32_t keyId = ByteReader(ByteView(message_).subspan(kKeyIdAt)).u32();
-  if (keyId == keyIdOf(options_.secret) && isAuthentic(options_.secret)) return Status::ok();
+  if (keyId == options_.keyId && isAuthentic(options_.secret)) return Status::ok();
   std::optional<HandshakeOptions::OtherSecret> other;
   if (options_.otherSecret)
     other =

@@ -53,6 +53,9 @@ struct HandshakeOptions {
   // For the initiator: the context that the ticket names. Another context is refused even when it
   // knows the secret.
   std::optional<ContextId> expectedPeer;
+  // The acceptor's has one: keyIdOf(secret), made once, so that a hello for no open secret costs no
+  // hash.
+  std::optional<uint32_t> keyId;
   // For the acceptor: called once, when the hello names another key than that of `secret`. It looks
   // among the secrets with this key id for one that fits, which then is the secret of this
   // connection. If it has no room for the connection, the handshake tells the other side, which may
@@ -117,7 +120,8 @@ class Handshake {
     kLate = 7,       // the hello did not come in time
   };
 
-  // Errors: kInvalidArgument for an empty secret or a null context id.
+  // Errors: kInvalidArgument for an empty secret, a null context id, or an acceptor without the key
+  // id of its secret.
   static Result<std::unique_ptr<Handshake>> create(Role role, HandshakeOptions options);
 
   // The first bytes to write: the initiator's hello; nothing for the acceptor.

@@ -338,6 +338,7 @@ TEST(Connect, SomebodyWhoNeverAnswersIsATimeout) {
 HandshakeOptions speaker(const Secret& secret, uint16_t major) {
   HandshakeOptions options;
   options.secret = secret;
+  options.keyId = keyIdOf(secret);
   options.self = ContextId::random();
   options.major = major;
   return options;

@@ -48,6 +48,7 @@ struct End {
     std::array<std::byte, 32> secret{};
     secret.fill(std::byte{7});
     options.secret = Secret(secret);
+    options.keyId = keyIdOf(options.secret);
     std::array<std::byte, 16> self{};
     self.fill(std::byte{name});
     options.self = ContextId(self);

@@ -54,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const size_t piece = (bytes[0] >> 2) + size_t{1};
   HandshakeOptions options;
   options.secret = fixedSecret();
+  options.keyId = keyIdOf(options.secret);
   options.self = ContextId(std::span<const std::byte, 16>(fixedSecret().bytes().first<16>()));
   options.features = 0xff;
   options.minor = 3;

@@ -41,6 +41,7 @@ ContextId contextB() {
 HandshakeOptions optionsOf(ContextId self) {
   HandshakeOptions options;
   options.secret = theSecret();
+  options.keyId = keyIdOf(options.secret);
   options.self = self;
   options.features = 0b0111;
   options.hostIdentity = 77;
@@ -416,6 +417,17 @@ TEST(Handshake, CreateRefusesEmptyCredentials) {
   EXPECT_EQ(Handshake::create(Role::kInitiator, options).status().code(), Code::kInvalidArgument);
   options = optionsOf(ContextId());
   EXPECT_EQ(Handshake::create(Role::kAcceptor, options).status().code(), Code::kInvalidArgument);
+  options = optionsOf(contextA());
+  options.keyId.reset();
+  EXPECT_EQ(Handshake::create(Role::kAcceptor, options).status().code(), Code::kInvalidArgument);
+}
+
+// The acceptor makes no key id for a hello: it compares with the one that it was given, right or
+// wrong.
+TEST(Handshake, AHelloForNoOpenSecretCostsNoHash) {
+  auto host = optionsOf(contextB());
+  ++*host.keyId;
+  EXPECT_EQ(acceptor(host)->feed(initiator()->start()).status().code(), Code::kPermissionDenied);
 }
 
 }  // namespace
