@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,23 @@
 #include "peerlane/os/file.h"
 #include "peerlane/transport/shm/cma_agent.h"
 #include "tests/channel/context_pair.h"
+
+namespace {
+
+// Called between two reads of another process's memory, with what the first one has returned.
+void (*between)(ssize_t) = nullptr;
+
+}  // namespace
+
+extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals,
+                                    const iovec* remote, unsigned long remotes,
+                                    unsigned long flags) noexcept {
+  const ssize_t moved = ::syscall(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
+  const int error = errno;
+  if (between != nullptr) between(moved);
+  errno = error;
+  return moved;
+}
 
 namespace peerlane {
 namespace {
@@ -153,6 +171,76 @@ TEST(ReusedPid, OfTheSameProcessWithAnotherProgramIsNoPeerEither) {
   for (const size_t bytes : kSizes)
     for (const Verb verb : {Verb::kGet, Verb::kPut})
       EXPECT_EQ(OneCopy(*agent, verb, local.data(), memory, bytes).code(), Code::kPeerLost);
+  endOf(peer);
+}
+
+// Of a peer that calls exec between two calls of this side.
+struct ExecBetweenReads {
+  static constexpr ssize_t kNonceBytes = 32;
+  static inline std::byte* memory = nullptr;
+  static inline std::byte* hole = nullptr;
+  static inline pid_t peer = 0;
+  static inline int done[2] = {-1, -1};
+
+  // In the peer: another nonce, or none, and bytes where nothing was before.
+  static void becomeAnother(int) {
+    std::memset(memory, 0, kNonceBytes);
+    (void)::mmap(hole, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                 0);
+    std::memset(hole, 22, kBytes);
+    (void)!::write(done[1], "x", 1);
+  }
+  // Here: a read has come as far as the nonce.
+  static void exec(ssize_t moved) {
+    if (moved != kNonceBytes) return;
+    between = nullptr;
+    char byte = 0;
+    EXPECT_EQ(::kill(peer, SIGUSR1), 0);
+    EXPECT_EQ(::read(done[0], &byte, 1), 1);
+  }
+};
+
+TEST(ReusedPid, GivesNoBytesOfTheNextProgramWhereTheFirstHadNoMemory) {
+  using Exec = ExecBetweenReads;
+  const auto map = [] {
+    return static_cast<std::byte*>(
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  };
+  Exec::memory = map();
+  Exec::hole = map();
+  ASSERT_EQ(::munmap(Exec::hole, kBytes), 0);
+  ASSERT_EQ(::pipe(Exec::done), 0);
+  ::signal(SIGUSR1, &Exec::becomeAnother);
+  Exec::peer = childWith(Exec::memory, 11, 0);
+  ::signal(SIGUSR1, SIG_DFL);
+  ASSERT_GT(Exec::peer, 0);
+  const std::vector<std::byte> nonce(Exec::kNonceBytes, std::byte{11});
+  auto agent = MUST(CmaAgent::probe(MUST(ProcessHandle::open(Exec::peer)),
+                                    std::bit_cast<uint64_t>(Exec::memory), nonce));
+  std::vector<std::byte> local(kBytes);
+  // Where there is nothing, the reason is said.
+  EXPECT_EQ(OneCopy(*agent, Verb::kGet, local.data(), Exec::hole).code(), Code::kInvalidArgument);
+  between = &Exec::exec;
+  // Its bytes may have come, but they do not pass for the peer's.
+  EXPECT_EQ(OneCopy(*agent, Verb::kGet, local.data(), Exec::hole).code(), Code::kPeerLost);
+  EXPECT_EQ(between, nullptr) << "it has become another";
+  endOf(Exec::peer);
+  ::close(Exec::done[0]);
+  ::close(Exec::done[1]);
+}
+
+// The other side is well: this side's memory cannot be written.
+TEST(ReusedPid, SaysThatTheMemoryOfThisSideIsAtFault) {
+  auto* memory = static_cast<std::byte*>(
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const pid_t peer = childWith(memory, 11, 0);
+  ASSERT_GT(peer, 0);
+  const std::vector<std::byte> nonce(32, std::byte{11});
+  auto agent = MUST(
+      CmaAgent::probe(MUST(ProcessHandle::open(peer)), std::bit_cast<uint64_t>(memory), nonce));
+  auto* sealed = static_cast<std::byte*>(
+      ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  EXPECT_EQ(OneCopy(*agent, Verb::kGet, sealed, memory).code(), Code::kInvalidArgument);
   endOf(peer);
 }
 

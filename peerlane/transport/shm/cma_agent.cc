@@ -79,9 +79,27 @@ Served CmaAgent::serve(AgentWork& work) {
   return Served::kDone;
 }
 
+Result<size_t> CmaAgent::get(std::span<IoSlice> local, std::span<IoSlice> remote) const {
+  auto moved = getOnce(local, remote);
+  if (!moved.isOk() || *moved != 0) return moved;
+  // The first page cannot be reached, and a call for it alone fails with the reason. What such a
+  // call reads may be another program's: it goes nowhere.
+  std::byte nowhere;
+  const IoSlice to{&nowhere, 1};
+  const IoSlice from{remote[1].base, 1};
+  if (const auto why = readProcess(peer_.pid(), {&to, 1}, {&from, 1}); !why.isOk())
+    return why.status();
+  // It can be reached now, or the memory of this side is what cannot.
+  moved = getOnce(local, remote);
+  if (!moved.isOk() || *moved != 0) return moved;
+  return Status(Code::kInvalidArgument, "process_vm_readv from process " +
+                                            std::to_string(peer_.pid()) +
+                                            ": the local memory is not mapped for writing");
+}
+
 // One call reads the memory of one program: if it read the peer's nonce first, the bytes after it
 // are the peer's.
-Result<size_t> CmaAgent::get(std::span<IoSlice> local, std::span<IoSlice> remote) const {
+Result<size_t> CmaAgent::getOnce(std::span<IoSlice> local, std::span<IoSlice> remote) const {
   std::array<std::byte, kMostNonceBytes> seen;
   local[0] = {seen.data(), nonce_.size()};
   remote[0] = {std::bit_cast<void*>(nonceAddress_), nonce_.size()};
@@ -93,9 +111,6 @@ Result<size_t> CmaAgent::get(std::span<IoSlice> local, std::span<IoSlice> remote
   if (moved < nonce_.size() || !std::equal(nonce_.begin(), nonce_.end(), seen.begin()))
     return Status(Code::kPeerLost,
                   "process " + std::to_string(peer_.pid()) + " runs another program now");
-  // The first page of the wanted bytes cannot be reached: a call for it alone fails with the
-  // reason.
-  if (moved == nonce_.size()) return readProcess(peer_.pid(), local.subspan(1), remote.subspan(1));
   return moved - nonce_.size();
 }
 

@@ -67,6 +67,8 @@ class CmaAgent final : public Agent {
   Status moveTogether(const MailboxEntry& entry, Position& at) const;
   // Returns the bytes moved. Errors: kPeerLost where the process runs another program.
   Result<size_t> get(std::span<IoSlice> local, std::span<IoSlice> remote) const;
+  // The same; 0 where only the nonce could be read.
+  Result<size_t> getOnce(std::span<IoSlice> local, std::span<IoSlice> remote) const;
   Result<size_t> put(std::span<const IoSlice> local, std::span<const IoSlice> remote) const;
 
   const ProcessHandle peer_;
