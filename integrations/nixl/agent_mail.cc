@@ -15,10 +15,9 @@
 namespace peerlane::nixl {
 namespace {
 
-constexpr uint32_t kMore = 1u << 31;  // in a tag: further pieces of this message follow
 constexpr std::chrono::milliseconds kInterval{20};
-// A peer may begin messages and never end them: beyond this the oldest is dropped.
-constexpr size_t kMostUnfinished = 64;
+// What one that has arrived costs beside its text and its sender's name.
+constexpr size_t kBesideText = sizeof(abi::Notifications::value_type);
 // A sender that never pauses shall not hold up the others, nor those that ask.
 constexpr int kMostInARow = 1024;
 
@@ -37,8 +36,11 @@ std::string withName(const std::string& agent, const std::string& text) {
 
 }  // namespace
 
-AgentMail::AgentMail(std::string agent, std::function<void()> tick)
-    : agent_(std::move(agent)), tick_(std::move(tick)), thread_([this] { run(); }) {}
+AgentMail::AgentMail(std::string agent, std::function<void()> tick, size_t mostArrivedBytes)
+    : agent_(std::move(agent)),
+      tick_(std::move(tick)),
+      mostArrivedBytes_(mostArrivedBytes),
+      thread_([this] { run(); }) {}
 
 void AgentMail::stop() {
   {
@@ -95,6 +97,7 @@ void AgentMail::take(abi::Notifications& out) {
   collect();
   std::move(arrived_.begin(), arrived_.end(), std::back_inserter(out));
   arrived_.clear();
+  arrivedBytes_ = 0;
 }
 
 // Under inboxMutex_.
@@ -112,30 +115,25 @@ void AgentMail::collect() {
 }
 
 void AgentMail::collectFrom(Sender& sender, bool& isGone) {
-  for (int i = 0; i < kMostInARow; ++i) {
+  for (int i = 0; i < kMostInARow && arrivedBytes_ < mostArrivedBytes_; ++i) {
     auto taken = pollNotification(sender.peer);
     if (!taken.isOk()) {
       const Code code = taken.status().code();
       isGone = code == Code::kPeerLost || code == Code::kClosed;
       return;
     }
-    const char* const text = reinterpret_cast<const char*>(taken->message.data());
-    const uint32_t number = taken->tag & ~kMore;
-    if (number == 0) {
-      deliver(std::string(text, taken->message.size()));
-      continue;
-    }
-    sender.unfinished[number].append(text, taken->message.size());
-    if ((taken->tag & kMore) == 0) {
-      deliver(sender.unfinished[number]);
-      sender.unfinished.erase(number);
-    } else if (sender.unfinished.size() > kMostUnfinished) {
-      sender.unfinished.erase(sender.unfinished.begin());
-    }
+    const std::string_view text(reinterpret_cast<const char*>(taken->message.data()),
+                                taken->message.size());
+    const uint32_t number = taken->tag & ~JoinedPieces::kMore;
+    if (number == 0)
+      deliver(text);
+    else if (const auto whole =
+                 sender.pieces.add(number, (taken->tag & JoinedPieces::kMore) != 0, text))
+      deliver(*whole);
   }
 }
 
-void AgentMail::deliver(const std::string& message) {
+void AgentMail::deliver(std::string_view message) {
   const size_t length = message.size() < 2 ? 0 : lengthAt(message, 0);
   if (message.size() < 2 || length > message.size() - 2) {
     say(LogLevel::kWarn, agent_,
@@ -144,6 +142,7 @@ void AgentMail::deliver(const std::string& message) {
     return;
   }
   arrived_.emplace_back(message.substr(2, length), message.substr(2 + length));
+  arrivedBytes_ += kBesideText + message.size();
 }
 
 std::optional<std::vector<std::byte>> AgentMail::inOnePiece(const std::string& text) const {
@@ -155,11 +154,11 @@ std::optional<std::vector<std::byte>> AgentMail::inOnePiece(const std::string& t
 std::deque<AgentMail::Piece> AgentMail::cut(const std::string& text) {
   const std::string message = withName(agent_, text);
   if (message.size() <= limits::kNotificationBytes) return {{0, bytesOf(message)}};
-  lastNumber_ = lastNumber_ + 1 == kMore ? 1 : lastNumber_ + 1;
+  lastNumber_ = lastNumber_ == JoinedPieces::kMostNumber ? 1 : lastNumber_ + 1;
   std::deque<Piece> pieces;
   for (size_t at = 0; at < message.size(); at += limits::kNotificationBytes)
-    pieces.push_back(
-        {lastNumber_ | kMore, bytesOf(message.substr(at, limits::kNotificationBytes))});
+    pieces.push_back({lastNumber_ | JoinedPieces::kMore,
+                      bytesOf(message.substr(at, limits::kNotificationBytes))});
   pieces.back().tag = lastNumber_;
   return pieces;
 }
@@ -181,6 +180,11 @@ Status AgentMail::sendFrom(Outbox& outbox) const {
 }
 
 Status AgentMail::send(const Peer& peer, const std::string& text) {
+  if (2 + agent_.size() + text.size() > JoinedPieces::kMostBytes)
+    return Status(Code::kInvalidArgument,
+                  "a notification of " + std::to_string(text.size()) + " bytes; at most " +
+                      std::to_string(JoinedPieces::kMostBytes - 2 - agent_.size()) +
+                      " are sent by this agent");
   const std::lock_guard<std::mutex> lock(outboxMutex_);
   std::deque<Piece> pieces = cut(text);
   PEERLANE_RETURN_IF_ERROR(peer.status());
