@@ -92,6 +92,20 @@ const int kForksAreCounted = ::pthread_atfork(
 
 }  // namespace
 
+namespace {
+
+constinit std::atomic<void (*)()> goodbyes{nullptr};
+
+}  // namespace
+
+void setGoodbyes(void (*say)()) {
+  goodbyes.store(say, std::memory_order_release);
+}
+
+void sayGoodbyes() {
+  if (const auto say = goodbyes.load(std::memory_order_acquire)) say();
+}
+
 bool hasManyCores() {
   constexpr int kEnough = 8;
   // The count for the process, even where the thread that asks first is pinned; and within the

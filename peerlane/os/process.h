@@ -23,6 +23,12 @@ namespace peerlane {
 // connection, do not keep other threads from running.
 bool hasManyCores();
 
+// The library's goodbyes at exit(), for floors below the one that says them: code that exit() takes
+// something away from has them said before. sayGoodbyes() does nothing where none was set, and may
+// be called again.
+void setGoodbyes(void (*say)());
+void sayGoodbyes();
+
 // One process for ever: a pid may be reused for another process, this handle never means another
 // one.
 class ProcessHandle {

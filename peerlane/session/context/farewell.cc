@@ -55,8 +55,9 @@ void sayAll() {
 }
 
 // When the program is loaded, so that it is called behind what the program itself has registered:
-// that may use its peers still. Forked children inherit it.
-[[maybe_unused]] const int kRegistered = std::atexit(sayAll);
+// that may use its peers still. Forked children inherit it. Where a link needs something that
+// exit() takes away before, it is called then.
+[[maybe_unused]] const int kRegistered = (setGoodbyes(&sayAll), std::atexit(sayAll));
 
 }  // namespace
 

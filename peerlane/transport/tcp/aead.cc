@@ -2,12 +2,18 @@
 #include "peerlane/transport/tcp/aead.h"
 
 #include <dlfcn.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "peerlane/core/wire.h"
+#include "peerlane/os/process.h"
 
 namespace peerlane {
 
@@ -30,13 +36,39 @@ constexpr size_t kNonceBytes = 12;
 
 struct Loaded {
   LibCrypto crypto{};
-  std::string problem;  // empty: all is there
+  std::string problem;    // empty: all is there
+  bool isShared = false;  // the program had it before
+  const uint64_t forks = forkGeneration();
 };
+
+const Loaded& loadedOnce();
+
+// Of a library that the program uses, too.
+constinit std::atomic<bool> isOver{false};
+constinit std::atomic<uint32_t> users{0};
+
+// A call takes microseconds. A thread that stands in one for longer is no reason not to end.
+constexpr std::chrono::seconds kLongestCall{2};
+
+// By exit(), before the library cleans itself up. Not in a forked child, whose parent's other
+// threads left nothing behind but their count.
+void endUse() {
+  sayGoodbyes();
+  isOver.store(true, std::memory_order_seq_cst);  // partner: CryptoUse
+  if (loadedOnce().forks != forkGeneration()) return;
+  const auto deadline = std::chrono::steady_clock::now() + kLongestCall;
+  while (users.load(std::memory_order_seq_cst) != 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+}
 
 Loaded load() {
   Loaded loaded;
-  // Bound to its own symbols, whatever else is in the program, and never let go of: it registers
-  // functions that run at exit.
+  if (void* const programs = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) {
+    loaded.isShared = true;
+    ::dlclose(programs);
+  }
+  // Bound to its own symbols, whatever else is in the program, and never let go of: where the
+  // program initialised it, it has registered functions that run at exit.
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     loaded.problem = ::dlerror();
@@ -56,6 +88,15 @@ Loaded load() {
   find("EVP_CipherFinal_ex", loaded.crypto.final);
   find("EVP_aes_256_gcm", loaded.crypto.aes256Gcm);
   find("EVP_chacha20_poly1305", loaded.crypto.chaCha20Poly1305);
+  decltype(&::OPENSSL_init_crypto) initialise = nullptr;
+  find("OPENSSL_init_crypto", initialise);
+  if (!loaded.problem.empty()) return loaded;
+  // exit() runs while links still seal and open: the library must not clean itself up then. Too
+  // late where the program has initialised it, so use ends before the functions that it registered.
+  if (initialise(OPENSSL_INIT_NO_ATEXIT, nullptr) != 1)
+    loaded.problem = std::string(kLibrary) + " cannot be initialised";
+  else if (loaded.isShared && std::atexit(endUse) != 0)
+    loaded.problem = "no function can be registered for the end of the process";
   return loaded;
 }
 
@@ -95,6 +136,19 @@ Result<uint8_t> aeadCiphersHere() {
   return ciphers;
 }
 
+// The count comes first, and then the look; in endUse() it is the other way round, so it either
+// sees this call or has said before that it is over.
+CryptoUse::CryptoUse() {
+  if (!loadedOnce().isShared) return;
+  users.fetch_add(1, std::memory_order_seq_cst);
+  isCounted_ = true;
+  isAllowed_ = !isOver.load(std::memory_order_seq_cst);
+}
+
+CryptoUse::~CryptoUse() {
+  if (isCounted_) users.fetch_sub(1, std::memory_order_release);
+}
+
 struct Aead::State {
   const LibCrypto& crypto;
   const bool seals;
@@ -106,8 +160,10 @@ struct Aead::State {
 
 Aead::Aead(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
+// Wipes the key. Once use is over the key goes with the process.
 Aead::~Aead() {
-  state_->crypto.freeContext(state_->context);  // wipes the key
+  const CryptoUse use;
+  if (use.isAllowed()) state_->crypto.freeContext(state_->context);
 }
 
 Result<std::unique_ptr<Aead>> Aead::create(AeadCipher cipher, Use use, const KeyBytes& key) {

@@ -28,6 +28,24 @@ const char* aeadCipherName(AeadCipher cipher);
 // reason.
 Result<uint8_t> aeadCiphersHere();
 
+// Brackets calls of Aead's functions, create() and the destructor among them. A program that uses
+// libcrypto itself has it cleaned up in exit(), while other threads go on. Before that the library
+// says its goodbyes, ends all use of libcrypto, and waits for the calls that are under way.
+// Thread-safe.
+class CryptoUse {
+ public:
+  CryptoUse();
+  ~CryptoUse();
+  CryptoUse(const CryptoUse&) = delete;
+  CryptoUse& operator=(const CryptoUse&) = delete;
+  // False: no more, for ever.
+  bool isAllowed() const { return isAllowed_; }
+
+ private:
+  bool isCounted_ = false;
+  bool isAllowed_ = true;
+};
+
 class Aead {
  public:
   enum class Use { kSeal, kOpen };

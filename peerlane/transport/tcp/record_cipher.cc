@@ -81,6 +81,9 @@ Status RecordCipher::prepareLanes(size_t count) {
 template <typename Work>
 Status RecordCipher::carryOut(std::span<Record> batch, const Work& work,
                               const Meanwhile& meanwhile) {
+  const CryptoUse use;
+  if (!use.isAllowed())
+    return Status(Code::kClosed, "this process is in exit(), and libcrypto with it");
   if (team_ != nullptr && batch.size() >= kLeastToShare) {
     PEERLANE_RETURN_IF_ERROR(prepareLanes(batch.size()));
     const std::thread::id self = std::this_thread::get_id();

@@ -59,7 +59,7 @@ class RecordCipher {
   // Each for all records that plan() counted, once. A record that failed is not good. Where threads
   // help, this one calls `meanwhile` now and then, with how many records from the first one on are
   // done: what it does there costs the others nothing. Errors: kNotSupported, kOutOfMemory (no
-  // cipher).
+  // cipher); kClosed (the process is in exit(), see CryptoUse).
   using Meanwhile = std::function<void(size_t done)>;
   Status seal(std::span<Record> batch, const Meanwhile& meanwhile);
   Status open(std::span<Record> batch, const Meanwhile& meanwhile);
