@@ -206,12 +206,13 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        {},
        "directory",
        "",
-       "an absolute path of at most 80 bytes; empty for abstract sockets",
+       "an absolute path of at most 60 bytes; empty for abstract sockets",
        "Where Unix sockets are made; share it between containers that have separate network "
        "namespaces.",
        [](std::string_view text, Config& config) {
-         // A socket's whole path has at most 107 bytes; its own name needs some of them.
-         if (!text.starts_with('/') || text.size() > 80) return false;
+         // A socket's path has at most 107 bytes. The longest name that is made in the folder is
+         // "/peerlane-", the 32 digits of a context and ".sock".
+         if (!text.starts_with('/') || text.size() > 107 - 10 - 32 - 5) return false;
          config.socketDirectory = text;
          return true;
        }},

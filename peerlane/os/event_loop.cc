@@ -18,12 +18,14 @@
 #include <cerrno>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/transfer_status.h"
 
 namespace peerlane {
 namespace internal {
@@ -332,9 +334,8 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   try {
     PEERLANE_ASSIGN(Fd event, makeEventFd());
     return std::unique_ptr<EventLoop>(new EventLoop(std::make_unique<LoopCore>(std::move(event))));
-  } catch (const std::exception& error) {
-    return Status(Code::kUnavailable, std::string("the event loop has no descriptors: ") +
-                                          error.what() + "; raise `ulimit -n`");
+  } catch (const std::system_error& error) {
+    return internal::descriptorError(error.code().value(), "the descriptors of an event loop");
   }
 }
 

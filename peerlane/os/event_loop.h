@@ -78,7 +78,8 @@ class EventLoop {
  public:
   using Duration = std::chrono::nanoseconds;
 
-  // Errors: kUnavailable when the process has no descriptors left.
+  // Errors: kUnavailable when the process has no descriptors left, kSystem for what else the system
+  // refuses.
   static Result<std::unique_ptr<EventLoop>> create();
   // Functions that were posted or due are dropped unrun. Requires: not inside one of them.
   ~EventLoop();

@@ -136,10 +136,11 @@ AddressOnInterface splitInterface(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   // The rest has one colon, or an IPv6 address in brackets: anything else is an address itself.
-  const bool isAddress = rest.starts_with('[') ? rest.find("]:") != std::string_view::npos
-                                               : rest.find(':') == rest.rfind(':') &&
-                                                     rest.find(':') != std::string_view::npos &&
-                                                     !rest.starts_with(':');
+  const bool isAddress = rest.starts_with('[')
+                             ? rest.find("]:") != std::string_view::npos
+                             : rest.find(':') == rest.rfind(':') &&
+                                   rest.find(':') != std::string_view::npos &&
+                                   !rest.starts_with(':') && !rest.starts_with('/');  // tcp://...
   const bool hasName = colon != 0 && !text.starts_with('[') && !text.starts_with("unix:");
   if (!hasName || !isAddress) return {"", std::string(text)};
   return {std::string(text.substr(0, colon)), std::string(rest)};

@@ -5,6 +5,7 @@
 #include <linux/magic.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -117,6 +118,18 @@ Status checkCreate(size_t bytes, const SegmentOptions& options) {
   return options.numaNode ? checkNode(*options.numaNode) : Status::ok();
 }
 
+// A file in memory counts as a file: above this limit ftruncate() would end the program by SIGXFSZ.
+Status checkFileSizeLimit(uint64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      bytes <= limit.rlim_cur)
+    return Status::ok();
+  return Status(Code::kUnavailable, "a shared segment of " + std::to_string(bytes) +
+                                        " bytes; this process may make " + "files of at most " +
+                                        std::to_string(limit.rlim_cur) +
+                                        " bytes, also in memory; raise `ulimit -f`");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
@@ -127,6 +140,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
   int fd = segment->fd_.get();
   PEERLANE_ASSIGN(segment->pageBytes_, sharedMemoryPageBytes(fd));
   size_t fileBytes = roundUp(bytes, segment->pageBytes_);
+  PEERLANE_RETURN_IF_ERROR(checkFileSizeLimit(fileBytes));
   if (::ftruncate(fd, static_cast<off_t>(fileBytes)) < 0) {
     if (options.hugePages == HugePages::kOn) return noHugePages(bytes);
     return Status::system(errno, "sizing a shared segment to " + std::to_string(fileBytes));

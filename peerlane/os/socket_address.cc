@@ -22,8 +22,8 @@ static_assert(sizeof(sockaddr_storage) == 128);
 
 constexpr std::string_view kForms =
     "accepted are 1.2.3.4:PORT, [IPv6]:PORT, unix:/path and unix:@name, also with an interface "
-    "before "
-    "it (eth0:1.2.3.4:PORT) where a context listens or connects, and name:PORT where it connects";
+    "before it (eth0:1.2.3.4:PORT) where a context listens or connects, name:PORT where it "
+    "connects, and the word auto where it listens";
 
 Status badAddress(std::string_view text, std::string_view why) {
   return Status(Code::kInvalidArgument, "address \"" + std::string(text) +
@@ -48,7 +48,7 @@ struct HostAndPort {
 // Splits "host:port" and "[host]:port"; nothing when there is no port.
 std::optional<HostAndPort> splitPort(std::string_view text) {
   size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  if (colon == std::string_view::npos || colon == 0 || text.back() == ']') return std::nullopt;
   std::string_view host = text.substr(0, colon);
   bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
@@ -114,12 +114,15 @@ Result<SocketAddress> SocketAddress::fromIp(std::string_view ip, uint16_t port) 
 
 Result<SocketAddress> SocketAddress::parse(std::string_view text) {
   if (text.starts_with("unix:")) return parseUnix(text, text.substr(5));
+  if (const size_t scheme = text.find("://"); scheme != std::string_view::npos)
+    return badAddress(text, "addresses have no scheme; leave out \"" +
+                                std::string(text.substr(0, scheme + 3)) + "\"");
   auto split = splitPort(text);
   if (!split) return badAddress(text, "there is no port");
   auto port = parsePort(split->port);
   if (!port) {
-    return badAddress(text,
-                      "the port \"" + std::string(split->port) + "\" is not within 0 to 65535");
+    return badAddress(text, "it was read as the host \"" + split->host + "\" and the port \"" +
+                                std::string(split->port) + "\", which is not within 0 to 65535");
   }
   if (!split->bracketed && split->host.find(':') != std::string::npos) {
     return badAddress(text, "an IPv6 address with a port needs brackets");

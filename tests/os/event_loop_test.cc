@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 
 #include "peerlane/os/fd.h"
 #include "peerlane/os/socket.h"
+#include "tests/os/refused_calls.h"
 
 namespace peerlane {
 namespace {
@@ -27,6 +30,22 @@ constexpr auto kLong = 20s;
 
 std::unique_ptr<EventLoop> makeLoop() {
   return EventLoop::create().value();
+}
+
+// Advice hangs on the error: more descriptors help nobody whom a filter refuses the call.
+TEST(EventLoop, WhatTheSystemRefusesIsNoLackOfDescriptors) {
+  const pid_t child = fork();
+  if (child == 0) {
+    refuseCalls(SYS_epoll_create1, EPERM);
+    refuseCalls(SYS_epoll_create, EPERM);
+    const Status status = EventLoop::create().status();
+    const bool isRight = status.code() == Code::kSystem && status.systemError() == EPERM &&
+                         status.message().find("ulimit") == std::string_view::npos;
+    _exit(isRight ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(EventLoop, NothingToDoReturnsAtOnce) {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +56,22 @@ TEST(SharedSegment, IsZeroedWritableAndNamed) {
 #ifndef F_SEAL_EXEC
 #define F_SEAL_EXEC 0x0020  // Linux 6.3
 #endif
+
+// Without the look at the limit the kernel ends the process by SIGXFSZ.
+TEST(SharedSegment, TheLimitOfFileSizesIsASentence) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{1 << 20, 1 << 20};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+    const Status refused = SharedSegment::create((1 << 20) + 1, {}).status();
+    const bool isNamed = refused.code() == Code::kUnavailable &&
+                         refused.message().find("ulimit -f") != std::string_view::npos;
+    _exit(isNamed && SharedSegment::create(1 << 20, {}).isOk() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
 
 TEST(SharedSegment, NobodyRunsItWhereTheKernelKnowsThat) {
   const Fd probe(::memfd_create("probe", MFD_CLOEXEC | 0x0008U));

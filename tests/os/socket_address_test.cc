@@ -52,6 +52,15 @@ TEST(SocketAddress, BadTextIsRefusedWithTheForms) {
     ASSERT_EQ(address.status().code(), Code::kInvalidArgument) << text;
     EXPECT_NE(address.status().message().find("unix:@name"), std::string_view::npos) << text;
   }
+  const auto why = [](const char* text) {
+    return std::string(SocketAddress::parse(text).status().message());
+  };
+  EXPECT_NE(why("[::1]").find("there is no port"), std::string::npos) << why("[::1]");
+  EXPECT_NE(why("1.2.3.4:8x").find("the host \"1.2.3.4\" and the port \"8x\""), std::string::npos)
+      << why("1.2.3.4:8x");
+  EXPECT_NE(why("tcp://1.2.3.4:80").find("leave out \"tcp://\""), std::string::npos)
+      << why("tcp://1.2.3.4:80");
+  EXPECT_NE(why("AUTO").find("the word auto"), std::string::npos) << why("AUTO");
   EXPECT_TRUE(SocketAddress::parse(longPath.substr(0, longPath.size() - 1)).isOk());
   EXPECT_TRUE(SocketAddress::parse(longName.substr(0, longName.size() - 1)).isOk());
 }

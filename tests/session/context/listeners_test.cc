@@ -116,6 +116,16 @@ TEST(Listeners, AFolderHoldsTheSocketAsLongAsTheContextLives) {
     EXPECT_OK(a->connect(b->ticket(), kSoon).status());
   }
   EXPECT_EQ(files(), 0u);
+  // As long as PEERLANE_SOCKET_DIR may be, and one byte more: the table refuses the second.
+  const std::string longest = folder.file(std::string(60 - folder.file("").size(), 'x'));
+  std::filesystem::create_directory(longest);
+  config = MUST(Config::fromVariables({{"PEERLANE_SOCKET_DIR", longest}}));
+  EXPECT_OK(Context::create({config, {}, ""}).status());
+  EXPECT_NE(Config::fromVariables({{"PEERLANE_SOCKET_DIR", longest + "x"}})
+                .status()
+                .message()
+                .find("PEERLANE_SOCKET_DIR"),
+            std::string_view::npos);
   config.socketDirectory = folder.file("missing");
   EXPECT_FALSE(Context::create({config, {}, ""}).isOk());
 }
