@@ -49,13 +49,19 @@ class UseGate {
   // From now on enter() and open() return false. Users that entered before may stay: ask drained().
   // `why` is the code for callers that come then: kClosed, or kRevoked, which stays.
   void close(Code why = Code::kClosed) {
-    if (why == Code::kRevoked) isRevoked_.store(true, std::memory_order_release);
+    if (why == Code::kRevoked) {
+      isRevoked_.store(true, std::memory_order_release);
+      revocations_.fetch_add(1, std::memory_order_release);  // partner: revocations()
+    }
     closed_.store(true, std::memory_order_seq_cst);
     heavyFence();  // after it, every poster that saw the gate open has its flag raised
   }
   // The memory was taken back by its provider, or freed, before it was unregistered. Known before
   // the gate is closed.
   bool isRevoked() const { return isRevoked_.load(std::memory_order_acquire); }
+  // How many gates of this process were closed so, for users of many: while the number is what it
+  // was, none of theirs is revoked since.
+  static uint64_t revocations() { return revocations_.load(std::memory_order_acquire); }
   // The code for a caller that found the gate closed.
   Code why() const { return isRevoked() ? Code::kRevoked : Code::kClosed; }
 
@@ -73,6 +79,7 @@ class UseGate {
   uint64_t pins() const { return pins_.value(); }
 
  private:
+  inline static std::atomic<uint64_t> revocations_{0};
   std::atomic<bool> closed_{false};
   std::atomic<bool> isRevoked_{false};
   SplitCount pins_;

@@ -7,21 +7,13 @@
 
 #include "peerlane/channel/blocks/block_grid.h"
 #include "peerlane/channel/blocks/block_overlap.h"
+#include "peerlane/channel/blocks/region_numbers.h"
 
 namespace peerlane {
 namespace {
 
-constexpr size_t kMaxRegions = 0x3f00;
-
 Status invalid(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
-}
-
-// Two handles may name one region: their blocks are in the same memory.
-bool sameRegion(const RemoteRegion& a, const RemoteRegion& b) {
-  return a.slot() == b.slot() ||
-         (a.peer() == b.peer() && a.reference().allocation == b.reference().allocation &&
-          a.reference().generation == b.reference().generation);
 }
 
 bool isInside(uint64_t regionBytes, uint64_t offset, uint64_t bytes) {
@@ -62,51 +54,6 @@ Status checkRow(const char* side, uint64_t regionBytes, const Row& row, uint64_t
                  std::to_string(bytes) + " bytes, stride " + std::to_string(row.stride) +
                  ", from offset " + std::to_string(row.offset) + " lie outside the region's " +
                  std::to_string(regionBytes) + " bytes");
-}
-
-// Fills the regions of a list, and hands out their numbers.
-class RegionNumbers {
- public:
-  RegionNumbers(const PeerCore& peer, BlockList& list) : peer_(peer), list_(list) {}
-
-  Result<TargetId> local(const Region* region);
-  // Requires: a local one has a number. The first of them says from where the way is short.
-  Result<TargetId> remote(const RemoteRegion* region);
-
- private:
-  const PeerCore& peer_;
-  BlockList& list_;
-};
-
-Result<TargetId> RegionNumbers::local(const Region* region) {
-  if (region == nullptr || !*region) return invalid("a block names no local region");
-  auto& locals = list_.locals;
-  // Blocks of a list mostly share the region of the one before: look from the back.
-  for (size_t i = locals.size(); i-- > 0;)
-    if (locals[i] == region->record()) return static_cast<TargetId>(i);
-  if (locals.size() >= kMaxRegions)
-    return invalid("one post names more than " + std::to_string(kMaxRegions) + " local regions");
-  locals.push_back(region->record());
-  return static_cast<TargetId>(locals.size() - 1);
-}
-
-Result<TargetId> RegionNumbers::remote(const RemoteRegion* region) {
-  if (region == nullptr || !*region) return invalid("a block names no remote region");
-  auto& remotes = list_.remotes;
-  for (size_t i = remotes.size(); i-- > 0;)
-    if (sameRegion(remotes[i], *region)) return static_cast<TargetId>(BlockList::kRemoteBit + i);
-  if (region->peer().get() != &peer_)
-    return invalid(
-        "a block names a region of another peer (or of an earlier connection to this one)");
-  const Access wanted = list_.wantedAccess();
-  if (!allows(region->access(), wanted))
-    return Status(Code::kPermissionDenied, std::string("the remote region grants ") +
-                                               accessName(region->access()) + ", this needs " +
-                                               accessName(wanted));
-  if (remotes.size() >= kMaxRegions)
-    return invalid("one post names more than " + std::to_string(kMaxRegions) + " remote regions");
-  remotes.push_back(region->nearTo(*list_.locals.front()));
-  return static_cast<TargetId>(BlockList::kRemoteBit + remotes.size() - 1);
 }
 
 // Between memories of GPUs, whose kernels take block numbers. False: nothing is taken; what is

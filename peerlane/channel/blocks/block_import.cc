@@ -39,20 +39,42 @@ void BlockImport::eachTouched(const BlockList& blocks, const Visit& visit) const
                 (places - 1) * stride + layout.first.bytes});
 }
 
-// Chunks that are mapped stay so, so that a true answer needs no lock to last.
-bool BlockImport::touchesOnlyMapped(const BlockList& blocks, size_t remote) const {
-  const auto& chunks = blocks.remotes[remote].slot()->region->memory.chunks;
-  if (!chunks || chunks->complete()) return true;
-  bool all = true;
+// Of the regions whose chunks are not all mapped, each run of bytes that the blocks touch: one walk
+// over the blocks, however many regions there are, and none where all chunks are mapped.
+template <typename Visit>
+void BlockImport::eachInChunks(const BlockList& blocks, const Visit& visit) const {
+  std::vector<ChunkMap*> maps;  // by remote region; null: all of it is mapped
+  for (size_t i = 0; const RemoteRegion& remote : blocks.remotes) {
+    ChunkMap* const chunks = remote.slot()->region->memory.chunks.get();
+    if (chunks != nullptr && !chunks->complete()) {
+      maps.resize(blocks.remotes.size());
+      maps[i] = chunks;
+    }
+    ++i;
+  }
+  if (maps.empty()) return;
   eachTouched(blocks, [&](const Touched& touched) {
-    all = all && (touched.remote != remote || chunks->covers(touched.offset, touched.bytes));
+    Steps::add(1);
+    if (ChunkMap* const chunks = maps[touched.remote]; chunks != nullptr) visit(*chunks, touched);
   });
-  return all;
 }
 
-bool BlockImport::reaches(const BlockList& blocks, size_t remote) const {
-  return stateOf(blocks.remotes[remote]) == ImportSlot::State::kReady &&
-         touchesOnlyMapped(blocks, remote);
+bool BlockImport::areReady(const BlockList& blocks) const {
+  const size_t all = blocks.remotes.size();
+  size_t ready = ready_.get();
+  while (ready < all && stateOf(blocks.remotes[ready]) == ImportSlot::State::kReady) ++ready;
+  ready_.set(ready);
+  return ready == all;
+}
+
+// Chunks that are mapped stay so, so that a true answer needs no lock to last.
+bool BlockImport::reaches(const BlockList& blocks) const {
+  bool all = areReady(blocks);
+  if (!all) return false;
+  eachInChunks(blocks, [&all](const ChunkMap& chunks, const Touched& touched) {
+    all = all && chunks.covers(touched.offset, touched.bytes);
+  });
+  return all;
 }
 
 void BlockImport::keepTouched(const BlockList& blocks) {
@@ -63,45 +85,38 @@ void BlockImport::keepTouched(const BlockList& blocks) {
 }
 
 bool BlockImport::request(const BlockList& blocks, PeerCore& peer) {
-  bool all = true;
-  for (const RemoteRegion& remote : blocks.remotes) {
-    const ImportSlot::State state = stateOf(remote);
-    if (state == ImportSlot::State::kNone)
-      peer.imports().request(remote.reference(), remote.slot());
-    all = all && state == ImportSlot::State::kReady;
-  }
+  if (!std::exchange(hasRequested_, true))
+    for (const RemoteRegion& remote : blocks.remotes)
+      if (stateOf(remote) == ImportSlot::State::kNone)
+        peer.imports().request(remote.reference(), remote.slot());
   // Which chunks a region has is known only after its import.
-  if (!all) return false;
-  for (size_t i = 0; i < blocks.remotes.size(); ++i) {
-    if (touchesOnlyMapped(blocks, i)) continue;
-    all = false;
-    if (asked_) continue;
-    const std::shared_ptr<ImportedRegion>& region = blocks.remotes[i].slot()->region;
-    std::vector<ChunkMap::Range> wanted;
-    eachTouched(blocks, [&](const Touched& touched) {
-      if (touched.remote != i) return;
-      const auto missing = region->memory.chunks->ask(touched.offset, touched.bytes);
-      wanted.insert(wanted.end(), missing.begin(), missing.end());
-    });
-    peer.imports().requestChunks(region, std::move(wanted));
-  }
-  asked_ = true;
-  return all;
+  if (!areReady(blocks)) return false;
+  if (reaches(blocks)) return true;
+  if (!std::exchange(hasAsked_, true)) askForChunks(blocks, peer);
+  return false;
+}
+
+void BlockImport::askForChunks(const BlockList& blocks, PeerCore& peer) {
+  std::vector<std::vector<ChunkMap::Range>> wanted(blocks.remotes.size());
+  eachInChunks(blocks, [&wanted](ChunkMap& chunks, const Touched& touched) {
+    const auto missing = chunks.ask(touched.offset, touched.bytes);
+    auto& ofRegion = wanted[touched.remote];
+    ofRegion.insert(ofRegion.end(), missing.begin(), missing.end());
+  });
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (!wanted[i].empty())
+      peer.imports().requestChunks(blocks.remotes[i].slot()->region, std::move(wanted[i]));
 }
 
 Status BlockImport::failure(const BlockList& blocks) const {
-  for (const RemoteRegion& remote : blocks.remotes)
-    if (stateOf(remote) == ImportSlot::State::kFailed) return remote.slot()->failure;
-  Status failed;
-  for (size_t i = 0; i < blocks.remotes.size(); ++i) {
-    if (stateOf(blocks.remotes[i]) != ImportSlot::State::kReady) continue;
-    const auto& chunks = blocks.remotes[i].slot()->region->memory.chunks;
-    if (!chunks || !chunks->failed()) continue;
-    eachTouched(blocks, [&](const Touched& touched) {
-      if (touched.remote == i && failed.isOk())
-        failed = chunks->failure(touched.offset, touched.bytes);
-    });
+  if (!areReady(blocks)) {
+    const RemoteRegion& first = blocks.remotes[ready_.get()];
+    return stateOf(first) == ImportSlot::State::kFailed ? first.slot()->failure : Status::ok();
   }
+  Status failed;
+  eachInChunks(blocks, [&failed](const ChunkMap& chunks, const Touched& touched) {
+    if (failed.isOk() && chunks.failed()) failed = chunks.failure(touched.offset, touched.bytes);
+  });
   return failed;
 }
 

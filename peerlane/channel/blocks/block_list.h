@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "peerlane/channel/blocks/blocks.h"
+#include "peerlane/core/counted_list.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/program/model/program.h"
 #include "peerlane/session/peer/peer.h"
@@ -35,8 +36,8 @@ struct BlockList {
 
   Direction direction = Direction::kPut;
   uint64_t bytes = 0;  // of one post; of one block where the layout is indexed
-  std::vector<std::shared_ptr<RegionRecord>> locals;
-  std::vector<RemoteRegion> remotes;
+  CountedList<std::shared_ptr<RegionRecord>> locals;
+  CountedList<RemoteRegion> remotes;
   CopyLayout layout;
 
   bool isPut() const { return direction == Direction::kPut; }

@@ -36,8 +36,7 @@ Status BlockLowering::lower(BlockList& blocks, BlockImport& import, Program& pro
   data_.reserve(blocks.locals.size() + blocks.remotes.size());
   payload_.targets.reserve(data_.capacity());
   for (const auto& local : blocks.locals) bindLocal(*local);
-  for (size_t i = 0; i < blocks.remotes.size(); ++i)
-    PEERLANE_RETURN_IF_ERROR(bindRemote(blocks, import, i));
+  PEERLANE_RETURN_IF_ERROR(bindRemotes(blocks, import));
   if (!blocks.empty()) takeLayout(blocks);
   binding.targets.clear();
   binding.targets.reserve(base_ + data_.size());
@@ -55,14 +54,20 @@ Status BlockLowering::lower(BlockList& blocks, BlockImport& import, Program& pro
 void BlockLowering::bindLocal(const RegionRecord& region) {
   payload_.targets.push_back({.name = "local", .side = Side::kLocal});
   data_.push_back({.address = region.base, .bytes = region.bytes});
+  hasLocalOfDevice_ |= isCuda(region.memory.kind);
 }
 
-Status BlockLowering::bindRemote(BlockList& blocks, BlockImport& import, size_t index) {
-  // Before the region is looked at: its acquire makes visible what the import wrote.
-  if (!import.reaches(blocks, index)) return bindLate(blocks, import, index);
-  const RemoteMemory& memory = blocks.remotes[index].slot()->region->memory;
+Status BlockLowering::bindRemotes(const BlockList& blocks, BlockImport& import) {
+  // Before the regions are looked at: its acquire makes visible what the imports wrote.
+  if (!import.reaches(blocks)) return bindLate(blocks, import);
+  for (const RemoteRegion& remote : blocks.remotes)
+    PEERLANE_RETURN_IF_ERROR(bindRemote(remote, blocks.wantedAccess()));
+  return Status::ok();
+}
+
+Status BlockLowering::bindRemote(const RemoteRegion& remote, Access wanted) {
+  const RemoteMemory& memory = remote.slot()->region->memory;
   // Again after the check of the list: the owner's answer counts, not what the reference says.
-  const Access wanted = blocks.wantedAccess();
   if (!allows(memory.grant.access, wanted))
     return Status(Code::kPermissionDenied, std::string("the owner grants ") +
                                                accessName(memory.grant.access) + ", this needs " +
@@ -73,9 +78,7 @@ Status BlockLowering::bindRemote(BlockList& blocks, BlockImport& import, size_t 
                                            std::to_string(memory.grant.allocation) +
                                            " could not be opened for " + device_.toString());
   // The executor was chosen before the import, or before another link took over.
-  const bool isOfDevice = isCuda(memory.grant.kind) ||
-                          std::any_of(blocks.locals.begin(), blocks.locals.end(),
-                                      [](const auto& local) { return isCuda(local->memory.kind); });
+  const bool isOfDevice = isCuda(memory.grant.kind) || hasLocalOfDevice_;
   if (device_.kind == DeviceKind::kHost && address != nullptr && isOfDevice)
     return Status(Code::kTryAgain, "the peer's region " + std::to_string(memory.grant.allocation) +
                                        " has just come over another link; post again");
@@ -85,12 +88,12 @@ Status BlockLowering::bindRemote(BlockList& blocks, BlockImport& import, size_t 
 }
 
 // The stream waits until the executor is told the address (DeviceExecutor::postLate), one for all.
-Status BlockLowering::bindLate(const BlockList& blocks, BlockImport& import, size_t index) {
+Status BlockLowering::bindLate(const BlockList& blocks, BlockImport& import) {
   if (blocks.remotes.size() != 1)
     return Status(Code::kNotPrepared,
                   "several remote regions, not all of them imported (RemoteRegion::prepare)");
   payload_.targets.push_back({.name = "remote", .side = Side::kRemote});
-  data_.push_back({.address = lateBase(), .bytes = blocks.remotes[index].bytes()});
+  data_.push_back({.address = lateBase(), .bytes = blocks.remotes.front().bytes()});
   // Before takeLayout() moves the segments away.
   import.keepTouched(blocks);
   return Status::ok();

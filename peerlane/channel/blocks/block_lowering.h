@@ -38,8 +38,9 @@ class BlockLowering {
  private:
   TargetId firstDataTarget() const;
   void bindLocal(const RegionRecord& region);
-  Status bindRemote(BlockList& blocks, BlockImport& import, size_t index);
-  Status bindLate(const BlockList& blocks, BlockImport& import, size_t index);
+  Status bindRemotes(const BlockList& blocks, BlockImport& import);
+  Status bindRemote(const RemoteRegion& remote, Access wanted);
+  Status bindLate(const BlockList& blocks, BlockImport& import);
   void takeLayout(BlockList& blocks);
   void splitForAgent();
 
@@ -58,6 +59,7 @@ class BlockLowering {
   TargetId base_ = 0;
   PutPayload payload_;
   std::vector<BoundTarget> data_;
+  bool hasLocalOfDevice_ = false;
 };
 
 }  // namespace peerlane

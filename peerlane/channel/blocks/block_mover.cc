@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "peerlane/os/cuda.h"
 #include "peerlane/program/device/device_executor.h"
@@ -45,19 +46,31 @@ LinkRoute routeTo(const RemoteRegion& remote, const LinkSet& links, const LocalM
                            : links.route(remote.reference(), local);
 }
 
-// One of both ends, though others of its kind are.
-std::string whyNotTakenByAgent(const BlockList& blocks, const RemoteRegion& remote,
-                               const Link& link, const LinkSet& links) {
-  std::string why = whyNotGranted(remote.reference(), *remote.slot(), links);
-  for (const auto& local : blocks.locals)
-    if (why.empty()) why = whyNotTaken(link, *local);
-  return why;
-}
+// Agents of links that were asked whether they take all memory of this side: one walk for each.
+class AskedAgents {
+ public:
+  AskedAgents(const BlockList& blocks, const LocalMemory& local)
+      : blocks_(blocks), takesAll_(!local.ofDevice) {}
+
+  std::string whyNotTaken(const Link& link) {
+    if (takesAll_ || std::find(asked_.begin(), asked_.end(), &link) != asked_.end()) return {};
+    asked_.push_back(&link);
+    for (const auto& local : blocks_.locals)
+      if (std::string why = peerlane::whyNotTaken(link, *local); !why.empty()) return why;
+    return {};
+  }
+
+ private:
+  const BlockList& blocks_;
+  const bool takesAll_;  // it is a host's
+  std::vector<const Link*> asked_;
+};
 
 }  // namespace
 
 std::string whyStaged(const BlockList& blocks, const PeerCore& peer, DeviceStream stream) {
   const LocalMemory local = localMemory(blocks, stream);
+  AskedAgents agents(blocks, local);
   for (const RemoteRegion& remote : blocks.remotes) {
     const LinkRoute route = routeTo(remote, peer.links(), local);
     if (route.by == LinkRoute::By::kNothing) {
@@ -65,9 +78,10 @@ std::string whyStaged(const BlockList& blocks, const PeerCore& peer, DeviceStrea
       return why.empty() ? "it came over a link that does not reach this side's memory" : why;
     }
     if (route.by != LinkRoute::By::kAgent) continue;
-    if (std::string why = whyNotTakenByAgent(blocks, remote, *route.link, peer.links());
-        !why.empty())
-      return why;
+    // One of both ends may not take it, though others of its kind are taken.
+    std::string why = whyNotGranted(remote.reference(), *remote.slot(), peer.links());
+    if (why.empty()) why = agents.whyNotTaken(*route.link);
+    if (!why.empty()) return why;
   }
   return {};
 }

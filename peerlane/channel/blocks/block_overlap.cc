@@ -49,14 +49,41 @@ Status overlapOf(const std::vector<Segment>& blocks, const Segment& first, const
                     std::to_string(second.toOffset));
 }
 
-// Bytes of this process that one block reads or writes.
+// Bytes of this process that are read or written.
 struct Range {
   const std::byte* begin;
   const std::byte* end;
   bool isSource;
 };
 
-std::vector<Range> rangesOf(const BlockList& blocks) {
+// A source has bytes of a destination.
+bool doMeet(std::vector<Range> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const std::byte* sourceEnd = nullptr;
+  const std::byte* destinationEnd = nullptr;
+  for (const Range& range : ranges) {
+    const std::byte* otherEnd = range.isSource ? destinationEnd : sourceEnd;
+    if (otherEnd != nullptr && range.begin < otherEnd) return true;
+    const std::byte*& end = range.isSource ? sourceEnd : destinationEnd;
+    end = std::max(end, range.end);
+  }
+  return false;
+}
+
+std::vector<Range> rangesOfRegions(const BlockList& blocks) {
+  std::vector<Range> ranges;
+  ranges.reserve(blocks.locals.size() + blocks.remotes.size());
+  for (const auto& local : blocks.locals)
+    ranges.push_back({local->base, local->base + local->bytes, blocks.isPut()});
+  for (const RemoteRegion& remote : blocks.remotes) {
+    const RemoteMemory& memory = remote.slot()->region->memory;
+    ranges.push_back({memory.mapped, memory.mapped + memory.grant.bytes, !blocks.isPut()});
+  }
+  return ranges;
+}
+
+std::vector<Range> rangesOfBlocks(const BlockList& blocks) {
   const auto baseOf = [&](TargetId target) -> const std::byte* {
     return BlockList::isRemote(target)
                ? blocks.remotes[target - BlockList::kRemoteBit].slot()->region->memory.mapped
@@ -94,20 +121,11 @@ Status checkSources(const BlockList& blocks) {
     // device, and its place is not known yet.
     if (remote.slot()->state.load(std::memory_order_acquire) != ImportSlot::State::kReady)
       return Status::ok();
-  std::vector<Range> ranges = rangesOf(blocks);
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  const std::byte* sourceEnd = nullptr;
-  const std::byte* destinationEnd = nullptr;
-  for (const Range& range : ranges) {
-    const std::byte* otherEnd = range.isSource ? destinationEnd : sourceEnd;
-    if (otherEnd != nullptr && range.begin < otherEnd)
-      return Status(Code::kInvalidArgument,
-                    "source and destination of this transfer are the same memory in part");
-    const std::byte*& end = range.isSource ? sourceEnd : destinationEnd;
-    end = std::max(end, range.end);
-  }
-  return Status::ok();
+  // Mostly no region of this side has bytes of one of the other side: then no block has either, and
+  // nobody looks at the blocks.
+  if (!doMeet(rangesOfRegions(blocks)) || !doMeet(rangesOfBlocks(blocks))) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "source and destination of this transfer are the same memory in part");
 }
 
 }  // namespace peerlane

@@ -75,8 +75,8 @@ class BlockProgram {
   // Without the blocks of a list once that was lowered.
   const CopyLayout& layout() const { return list_.layout; }
   bool empty() const { return list_.empty(); }
-  const std::vector<std::shared_ptr<RegionRecord>>& locals() const { return list_.locals; }
-  const std::vector<RemoteRegion>& remotes() const { return list_.remotes; }
+  const CountedList<std::shared_ptr<RegionRecord>>& locals() const { return list_.locals; }
+  const CountedList<RemoteRegion>& remotes() const { return list_.remotes; }
 
  private:
   BlockList list_;

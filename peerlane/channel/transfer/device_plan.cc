@@ -33,6 +33,7 @@ Status DevicePlan::prepare(const PlanOptions& options) {
     PEERLANE_ASSIGN(notify_, ownNotify(notify));
   }
   const auto deadline = Progress::deadlineIn(options.timeout);
+  (void)blocks_.imported(*peer_);  // asks for all at once, so that not each waits for an answer
   for (const RemoteRegion& remote : blocks_.remotes())
     PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
   PEERLANE_RETURN_IF_ERROR(blocks_.enter());

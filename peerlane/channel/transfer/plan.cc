@@ -95,6 +95,7 @@ Status PlanCore::prepare(const PlanOptions& options, std::chrono::nanoseconds ti
                     "a get cannot carry a signal: the peer's memory is only read");
   }
   const auto deadline = Progress::deadlineIn(timeout);
+  (void)blocks_.imported(*peer_);  // asks for all at once, so that not each waits for an answer
   for (const RemoteRegion& remote : blocks_.remotes())
     PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
   PEERLANE_RETURN_IF_ERROR(blocks_.importFailure());

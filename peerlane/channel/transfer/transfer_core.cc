@@ -113,9 +113,11 @@ Code TransferCore::stopCode() const {
 }
 
 // What has not ended when its memory is taken back shall not hold that up. A post that ends at once
-// is not looked at here.
+// is not looked at here. A turn must not look at all regions: there may be thousands of both.
 void TransferCore::stopIfRevoked() {
   if (state_ != State::kRunning || run_.code() != Code::kOk) return;
+  const uint64_t revocations = UseGate::revocations();
+  if (std::exchange(seenRevocations_, revocations) == revocations) return;
   if (const Status revoked = blocks_.whyRevoked(); !revoked.isOk()) run_.cancel(revoked.code());
 }
 

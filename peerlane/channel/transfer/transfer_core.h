@@ -90,11 +90,12 @@ class TransferCore final : public Operation, public Task {
   State state_ = State::kImporting;
   bool entered_ = false;
   bool slabEntered_ = false;
-  bool refused_ = false;         // written before anybody else may advance it, or never read
-  bool isFiller_ = false;        // publishes a slot that was given up
-  bool counted_ = false;         // among the peer's pending operations
-  bool isOnHostStream_ = false;  // constant once posted: whose thread advances it, without turns
-  const Link* words_ = nullptr;  // what carries the notification; null: not begun
+  bool refused_ = false;          // written before anybody else may advance it, or never read
+  bool isFiller_ = false;         // publishes a slot that was given up
+  bool counted_ = false;          // among the peer's pending operations
+  bool isOnHostStream_ = false;   // constant once posted: whose thread advances it, without turns
+  uint64_t seenRevocations_ = 0;  // UseGate::revocations() at the last look at the gates
+  const Link* words_ = nullptr;   // what carries the notification; null: not begun
   Mailbox* mailbox_ = nullptr;
   cpu::CpuProgram program_;
   cpu::CpuRun run_;
