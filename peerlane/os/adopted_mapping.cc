@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "peerlane/os/file.h"
+#include "peerlane/os/mappings/mapping_lines.h"
 #include "peerlane/os/shm_segment.h"
 
 #ifndef MADV_POPULATE_READ
@@ -30,49 +31,10 @@
 namespace peerlane {
 namespace {
 
-// One line of /proc/self/maps.
-struct Line {
-  uint64_t start = 0;
-  uint64_t end = 0;
-  char rights[5] = "";
-  uint64_t offset = 0;
-  unsigned major = 0;
-  unsigned minor = 0;
-  uint64_t inode = 0;
-  std::string path;
-};
-
 std::string hex(uint64_t value) {
   char text[24];
   std::snprintf(text, sizeof text, "0x%" PRIx64, value);
   return text;
-}
-
-bool parseLine(const std::string& text, Line& line) {
-  int pathAt = 0;
-  int fields = std::sscanf(
-      text.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &line.start,
-      &line.end, line.rights, &line.offset, &line.major, &line.minor, &line.inode, &pathAt);
-  if (fields < 7) return false;
-  line.path = text.substr(static_cast<size_t>(pathAt));
-  return true;
-}
-
-// The lines that overlap [start, end), in address order.
-Result<std::vector<Line>> linesOf(uint64_t start, uint64_t end) {
-  PEERLANE_ASSIGN(std::string maps, readWhole("/proc/self/maps", 256 << 20));
-  std::vector<Line> lines;
-  for (size_t at = 0; at < maps.size();) {
-    size_t next = maps.find('\n', at);
-    if (next == std::string::npos) next = maps.size();
-    Line line;
-    bool good = parseLine(maps.substr(at, next - at), line);
-    at = next + 1;
-    if (!good || line.end <= start) continue;
-    if (line.start >= end) break;
-    lines.push_back(std::move(line));
-  }
-  return lines;
 }
 
 bool startsWith(const std::string& text, std::string_view prefix) {
@@ -81,7 +43,7 @@ bool startsWith(const std::string& text, std::string_view prefix) {
 
 // By the path alone; the kind of a file in an unknown tmpfs is corrected once its descriptor is
 // known.
-MappingKind kindOf(const Line& line) {
+MappingKind kindOf(const MappingLine& line) {
   bool shared = line.rights[3] == 's';
   if (line.inode == 0) return shared ? MappingKind::kSharedMemory : MappingKind::kPrivateMemory;
   bool memory = startsWith(line.path, "/memfd:") || startsWith(line.path, "/dev/shm/") ||
@@ -104,9 +66,9 @@ Status refuse(uint64_t address, const std::string& why) {
 }
 
 // Checks that `lines` cover [start, end) without a hole and belong together.
-Status checkTogether(const std::vector<Line>& lines, uint64_t start, uint64_t end) {
+Status checkTogether(const std::vector<MappingLine>& lines, uint64_t start, uint64_t end) {
   uint64_t covered = start;
-  for (const Line& line : lines) {
+  for (const MappingLine& line : lines) {
     if (line.start > covered) return refuse(covered, "is not mapped");
     if (line.rights[0] != 'r')
       return refuse(line.start, "cannot be read (rights " + std::string(line.rights, 4) + ")");
@@ -115,7 +77,7 @@ Status checkTogether(const std::vector<Line>& lines, uint64_t start, uint64_t en
       return Status(Code::kNotSupported,
                     "the memory at " + hex(line.start) + " is a kernel page (" + line.path + ")");
     }
-    const Line& first = lines.front();
+    const MappingLine& first = lines.front();
     MappingKind kind = kindOf(line);
     if (isPrivate(kind) && isPrivate(kindOf(first))) {
       covered = line.end;
@@ -140,7 +102,7 @@ Status checkTogether(const std::vector<Line>& lines, uint64_t start, uint64_t en
 
 // Of a descriptor that may be another thread's. Not through the C library: the thread sanitizer
 // takes a look at a descriptor for a use of it.
-bool isFileOf(int fd, const Line& line) {
+bool isFileOf(int fd, const MappingLine& line) {
   struct stat file {};
   return ::syscall(SYS_fstat, fd, &file) == 0 && file.st_ino == line.inode &&
          major(file.st_dev) == line.major && minor(file.st_dev) == line.minor;
@@ -153,7 +115,7 @@ bool canWrite(int fd) {
 
 // A duplicate of any descriptor of this process that is the file of `line`; one open for writing
 // wins.
-Fd searchOpenFiles(const Line& line) {
+Fd searchOpenFiles(const MappingLine& line) {
   std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   Fd found;
   if (folder == nullptr) return found;
@@ -176,7 +138,7 @@ Fd searchOpenFiles(const Line& line) {
 
 // Opens `path` when it is the regular file of `line`. Devices are not opened: to open one can have
 // side effects.
-Fd openMatching(const std::string& path, const Line& line) {
+Fd openMatching(const std::string& path, const MappingLine& line) {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode)) return Fd();
   for (int mode : {O_RDWR, O_RDONLY}) {
@@ -199,12 +161,19 @@ size_t pageBytesFromSmaps(uint64_t start) {
   return std::strtoull(smaps->c_str() + at + 15, nullptr, 10) * 1024;
 }
 
-bool isDevice(const Line& line) {
+bool isDevice(const MappingLine& line) {
   struct stat file {};
   return ::stat(line.path.c_str(), &file) == 0 && S_ISCHR(file.st_mode) && line.path != "/dev/zero";
 }
 
-void findFile(const Line& line, AdoptedMapping& mapping) {
+AdoptedMapping plainMemory() {
+  AdoptedMapping mapping;
+  mapping.pageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  mapping.writable = true;
+  return mapping;
+}
+
+void findFile(const MappingLine& line, AdoptedMapping& mapping) {
   mapping.file = searchOpenFiles(line);
   if (!mapping.file) {
     char name[80];
@@ -237,7 +206,7 @@ const char* mappingKindName(MappingKind kind) {
 
 Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes) {
   const auto start = reinterpret_cast<uint64_t>(p);
-  PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, start + bytes));
+  PEERLANE_ASSIGN(const std::vector<MappingLine> lines, mappingLines(start, start + bytes));
   if (lines.empty() || lines.front().start > start || lines.back().end < start + bytes)
     return std::optional<MappedRange>();
   for (size_t i = 1; i < lines.size(); ++i)
@@ -248,9 +217,9 @@ Result<std::optional<MappedRange>> mappingsAround(const void* p, size_t bytes) {
 
 Result<std::vector<KnownMapping>> mappingsWithin(const void* p, size_t bytes) {
   const auto start = reinterpret_cast<uint64_t>(p);
-  PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, start + bytes));
+  PEERLANE_ASSIGN(const std::vector<MappingLine> lines, mappingLines(start, start + bytes));
   std::vector<KnownMapping> found;
-  for (const Line& line : lines)
+  for (const MappingLine& line : lines)
     found.push_back(
         {{reinterpret_cast<std::byte*>(line.start), line.end - line.start}, kindOf(line)});
   return found;
@@ -281,9 +250,9 @@ Status checkTouchable(const void* p, size_t bytes, Touch touch) {
   const bool isCut = errno == EFAULT;
   // The memory or the right is missing; or it is memory of a driver, or the kernel does not know
   // this call.
-  PEERLANE_ASSIGN(const std::vector<Line> lines, linesOf(start, end));
+  PEERLANE_ASSIGN(const std::vector<MappingLine> lines, mappingLines(start, end));
   uint64_t covered = start;
-  for (const Line& line : lines) {
+  for (const MappingLine& line : lines) {
     if (line.start > covered) return refuse(covered, "is not mapped");
     if (line.rights[0] != 'r' || (touch == Touch::kWrite && line.rights[1] != 'w'))
       return refuse(std::max(line.start, start),
@@ -303,23 +272,27 @@ Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
                                               std::to_string(bytes) +
                                               " bytes is empty or wraps around");
   }
-  PEERLANE_ASSIGN(std::vector<Line> lines, linesOf(start, start + bytes));
+  PEERLANE_ASSIGN(const auto known, linesUnlessPlain(start, start + bytes));
+  if (!known) return plainMemory();
+  const std::vector<MappingLine>& lines = *known;
   if (lines.empty()) return refuse(start, "is not mapped");
   PEERLANE_RETURN_IF_ERROR(checkTogether(lines, start, start + bytes));
-  const Line& first = lines.front();
+  const MappingLine& first = lines.front();
   AdoptedMapping mapping;
   mapping.kind = kindOf(first);
   mapping.path = first.path;
   mapping.pageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   mapping.writable = true;
-  for (const Line& line : lines) mapping.writable = mapping.writable && line.rights[1] == 'w';
-  for (const Line& line : lines)
+  for (const MappingLine& line : lines)
+    mapping.writable = mapping.writable && line.rights[1] == 'w';
+  for (const MappingLine& line : lines)
     if (line.inode != 0 && isDevice(line))
       return Status(Code::kNotSupported, "the memory at " + hex(std::max(start, line.start)) +
                                              " belongs to the device " + line.path);
   if (mapping.kind == MappingKind::kPrivateMemory) {
     mapping.hugetlb = startsWith(first.path, "/anon_hugepage");
-    if (mapping.hugetlb) mapping.pageBytes = pageBytesFromSmaps(first.start);
+    if (mapping.hugetlb)
+      mapping.pageBytes = first.pageBytes != 0 ? first.pageBytes : pageBytesFromSmaps(first.start);
     return mapping;
   }
   mapping.fileOffset = first.offset + (start - first.start);

@@ -2,7 +2,7 @@
 //
 // Looks at memory that this library did not map: what backs a pointer of this process, and through
 // which descriptor another process could map the same bytes. A snapshot: a thread that unmaps
-// meanwhile makes it stale. Set-up path (it reads /proc/self/maps). Thread: any.
+// meanwhile makes it stale. Set-up path (mappings/mapping_lines.h). Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,8 @@ struct AdoptedMapping {
   size_t pageBytes = 0;  // the system's page size, or that of reserved huge pages
   bool hugetlb = false;
   bool writable = false;  // every page of the range
-  std::string path;       // as in /proc/self/maps; empty for plain anonymous memory
+  std::string path;       // as in /proc/self/maps; empty for plain anonymous memory and for
+                          // private memory of which the kernel told no more (linesUnlessPlain)
 };
 
 // Classifies [p, p + bytes). The range must be mapped and readable completely; it may span several
