@@ -2,7 +2,9 @@
 #include "peerlane/memory/region_table.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "peerlane/core/counted_list.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/shm_segment.h"
@@ -167,7 +169,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::begin(std::byte* base, uint64
   record->allocation = nextAllocation_++;
   noteOverlaps(*record);
   entries_[record->allocation].record = record;
-  byBase_.emplace(base, record->allocation);
+  bySize_[std::bit_ceil(bytes)].emplace(base, record->allocation);
   return record;
 }
 
@@ -220,18 +222,25 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
   const MutexLock lock(mutex_);
   std::shared_ptr<const RegionRecord> nearest, used;
   uint32_t all = 0, usedOnes = 0;
-  for (auto next = byBase_.upper_bound(at); next != byBase_.begin();) {
-    const Entry& entry = entries_.at((--next)->second);
-    const auto& record = entry.record;
-    if (entry.state == RegionState::kMaking) continue;
-    const auto offset = static_cast<uint64_t>(at - record->base);
-    if (offset >= mostBytes_) break;
-    if (offset > record->bytes || bytes > record->bytes - offset) continue;
-    if (!record->isOverlapped.load(std::memory_order_relaxed)) return record;
-    if (++all == 1) nearest = record;
-    if (record->gate.drained()) continue;
-    if (++usedOnes == 1) used = record;
-  }
+  const auto isNearer = [](const auto& record, const auto& known) {
+    return !known || record->base > known->base;
+  };
+  for (const auto& [most, byBase] : bySize_)
+    for (auto next = byBase.upper_bound(at); next != byBase.begin();) {
+      Steps::add(1);
+      const Entry& entry = entries_.at((--next)->second);
+      const auto& record = entry.record;
+      const auto offset = static_cast<uint64_t>(at - record->base);
+      if (offset >= most) break;
+      if (entry.state == RegionState::kMaking) continue;
+      if (offset > record->bytes || bytes > record->bytes - offset) continue;
+      if (!record->isOverlapped.load(std::memory_order_relaxed)) return record;
+      ++all;
+      if (isNearer(record, nearest)) nearest = record;
+      if (record->gate.drained()) continue;
+      ++usedOnes;
+      if (isNearer(record, used)) used = record;
+    }
   if (usedOnes == 1) return used;
   if (all == 1) return nearest;
   // The CPU can copy memory of the host instead.
@@ -241,14 +250,15 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
 
 void RegionTable::noteOverlaps(RegionRecord& added) {
   bool isOverlapped = false;
-  for (auto next = byBase_.lower_bound(added.base + added.bytes); next != byBase_.begin();) {
-    RegionRecord& other = *entries_.at((--next)->second).record;
-    if (other.base + mostBytes_ <= added.base) break;
-    if (other.base + other.bytes <= added.base) continue;
-    other.isOverlapped.store(true, std::memory_order_relaxed);
-    isOverlapped = true;
-  }
-  mostBytes_ = std::max(mostBytes_, added.bytes);
+  for (const auto& [most, byBase] : bySize_)
+    for (auto next = byBase.lower_bound(added.base + added.bytes); next != byBase.begin();) {
+      Steps::add(1);
+      RegionRecord& other = *entries_.at((--next)->second).record;
+      if (other.base + most <= added.base) break;
+      if (other.base + other.bytes <= added.base) continue;
+      other.isOverlapped.store(true, std::memory_order_relaxed);
+      isOverlapped = true;
+    }
   if (!isOverlapped) return;
   added.isOverlapped.store(true, std::memory_order_relaxed);
   changes_.fetch_add(1, std::memory_order_release);
@@ -365,10 +375,11 @@ void RegionTable::remove(uint64_t allocation) {
     if (found == entries_.end()) return;
     record = std::move(found->second.record);
     entries_.erase(found);
-    const auto [from, to] = byBase_.equal_range(record->base);
+    ByBase& byBase = bySize_[std::bit_ceil(record->bytes)];
+    const auto [from, to] = byBase.equal_range(record->base);
     for (auto at = from; at != to; ++at)
       if (at->second == allocation) {
-        byBase_.erase(at);
+        byBase.erase(at);
         break;
       }
   }

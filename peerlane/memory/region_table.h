@@ -231,8 +231,11 @@ class RegionTable final : public RegionDirectory {
   std::atomic<uint64_t> changes_{0};
   mutable Mutex mutex_;
   std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
-  std::multimap<const std::byte*, uint64_t> byBase_ PEERLANE_GUARDED_BY(mutex_);  // allocations
-  uint64_t mostBytes_ PEERLANE_GUARDED_BY(mutex_) = 0;  // of one region, ever
+  // Allocations, by the power of two that their bytes do not exceed: of each size, only those that
+  // begin so near below an address can have it, and one large region does not widen the look at
+  // small ones.
+  using ByBase = std::multimap<const std::byte*, uint64_t>;
+  std::map<uint64_t, ByBase> bySize_ PEERLANE_GUARDED_BY(mutex_);
   uint64_t nextAllocation_ PEERLANE_GUARDED_BY(mutex_) = 1;
 };
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "peerlane/core/counted_list.h"
 #include "peerlane/memory/region.h"
 #include "tests/core/expect_ok.h"
 
@@ -295,6 +296,30 @@ TEST_F(RegionTableTest, ManyThreadsPinWhileOneTakesRegionsAway) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(table_.view().size(), 1u);
   EXPECT_EQ(table_.view().front().pins, 0u);
+}
+
+// A large region, of which nobody has a byte, does not make the look at small ones longer; nor do
+// others of their size.
+TEST_F(RegionTableTest, ManyRegionsTakeAsManyStepsEach) {
+  const auto steps = [](size_t count) {
+    RegionTable table;
+    std::vector<std::byte> pieces(count * 64);
+    // Numbers alone: a table touches no memory.
+    auto* const large = reinterpret_cast<std::byte*>(uint64_t{1} << 38);
+    const auto make = [&table](std::byte* base, uint64_t bytes) {
+      return MUST(table.add(base, bytes, Access::kRemoteRead, {}, nullptr));
+    };
+    (void)make(large, uint64_t{1} << 46);
+    const uint64_t before = Steps::taken();
+    for (size_t i = 0; i < count; ++i) {
+      const auto record = make(pieces.data() + i * 64, 64);
+      EXPECT_EQ(table.holding(record->base + 8, 8), record);
+    }
+    return Steps::taken() - before;
+  };
+  const uint64_t few = steps(500);
+  EXPECT_GE(few, 500u) << "the steps are not counted";
+  EXPECT_LE(steps(4000), few * 8 + 100);
 }
 
 }  // namespace
