@@ -30,6 +30,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/memory/region.h
   peerlane/memory/region_reference.h
   peerlane/os/fd.h
+  peerlane/os/shared_fd.h
   peerlane/os/topology.h
   peerlane/os/verbs/device_distance.h
   peerlane/os/verbs/nic_writes.h

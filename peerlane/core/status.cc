@@ -53,10 +53,12 @@ Status Status::system(int error, std::string_view what, std::source_location whe
   message += std::generic_category().message(error);
   if (error == EMFILE)
     message +=
-        " in this process (ulimit -n): a peer on this host takes about 11 descriptors, "
-        "memory of Context::allocate 2, an import of it 1";
-  status.record_ =
-      std::make_shared<const Record>(Record{Code::kSystem, error, std::move(message), where});
+        " in this process (ulimit -n): a peer on this host takes about 10 descriptors, "
+        "memory of Context::allocate 1, an import of it 1";
+  if (error == ENFILE) message += " (fs.file-max)";
+  // Whatever the call was: it succeeds when others have closed theirs, or after the advice.
+  const Code code = error == EMFILE || error == ENFILE ? Code::kUnavailable : Code::kSystem;
+  status.record_ = std::make_shared<const Record>(Record{code, error, std::move(message), where});
   return status;
 }
 

@@ -53,7 +53,8 @@ class [[nodiscard]] Status {
          std::source_location where = std::source_location::current());
 
   static Status ok() { return {}; }
-  // Code kSystem with the text of `error` (an errno value) appended to `what`.
+  // Code kSystem (kUnavailable: no descriptor is left) with the text of `error` (errno) after
+  // `what`.
   static Status system(int error, std::string_view what,
                        std::source_location where = std::source_location::current());
 
@@ -62,7 +63,7 @@ class [[nodiscard]] Status {
   Code code() const { return record_ ? record_->code : Code::kOk; }
   // Empty for success. Lifetime: as long as any copy of this status.
   std::string_view message() const;
-  // errno for kSystem, else 0.
+  // errno of the system call that failed, else 0.
   int systemError() const { return record_ ? record_->systemError : 0; }
   // "PeerLost: process 12 of peer 3 ended (peer.cc:88)"; "OK" for success.
   std::string toString() const;

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "peerlane/os/adopted_mapping.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 #include "peerlane/os/numa.h"
 #include "peerlane/os/shm_segment.h"
 
@@ -38,7 +38,7 @@ class HostAllocation final : public Allocation {
   Result<MemoryDescription> describe() const override {
     MemoryDescription description;
     description.kind = MemoryKind::kShared;
-    PEERLANE_ASSIGN(description.backing, duplicateFd(segment_->fd()));
+    description.backing = segment_->descriptor();
     description.fdOffset = segment_->offset();
     description.text = "shared memory (allocated here)";
     return description;

@@ -27,6 +27,7 @@
 #include "peerlane/memory/exported_range.h"
 #include "peerlane/memory/memory_kind.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/shared_fd.h"
 
 namespace peerlane {
 
@@ -44,8 +45,8 @@ struct MemoryDescription {
   // The context whose memory it is, where the one that registers it only has it on loan. Zeros: the
   // same one.
   std::array<uint8_t, 16> owner{};
-  Fd backing;  // by descriptor: what another process may map; of host memory, sealed against
-               // shrinking
+  SharedFd backing;       // by descriptor: what another process may map; of host memory, sealed
+                          // against shrinking
   uint64_t fdOffset = 0;  // of the first byte described, in the descriptor or in the allocation
   // GPU memory: the bytes of the allocation, which an importer must map as a whole.
   uint64_t backingBytes = 0;

@@ -22,8 +22,8 @@
 #include <string>
 #include <utility>
 
-#include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/file.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 #include "peerlane/os/unix_peer.h"
 
 namespace peerlane {
@@ -216,7 +216,9 @@ std::optional<int> ptraceScope() {
   static std::atomic<bool> isAbsent{false};
   if (isAbsent.load(std::memory_order_relaxed)) return std::nullopt;
   auto text = readWhole("/proc/sys/kernel/yama/ptrace_scope", 64);
-  if (text.status().code() == Code::kUnavailable) isAbsent.store(true, std::memory_order_relaxed);
+  // A shortage of descriptors, whose errno it has, passes.
+  if (text.status().code() == Code::kUnavailable && text.status().systemError() == 0)
+    isAbsent.store(true, std::memory_order_relaxed);
   if (!text.isOk() || text->empty()) return std::nullopt;
   return std::atoi(text->c_str());
 }

@@ -38,7 +38,7 @@ class ProcessHandle {
   // Takes a pidfd, and the number of its process.
   static ProcessHandle of(Fd pidFd, pid_t pid) { return ProcessHandle(std::move(pidFd), pid); }
   // Of the process at the other end of a Unix socket, in any pid namespace; pid() is 0 where that
-  // process has no number here. Errors as for peerPidFd, kSystem with EMFILE among them.
+  // process has no number here. Errors as for peerPidFd, kUnavailable with EMFILE among them.
   static Result<ProcessHandle> ofPeer(int socket);
 
   // False once the process ended, even while its parent has not collected it. One system call.

@@ -136,7 +136,8 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
                                                              const SegmentOptions& options) {
   PEERLANE_RETURN_IF_ERROR(checkCreate(bytes, options));
   std::unique_ptr<SharedSegment> segment(new SharedSegment());
-  PEERLANE_ASSIGN(segment->fd_, makeMemfd(bytes, options));
+  PEERLANE_ASSIGN(Fd made, makeMemfd(bytes, options));
+  segment->fd_ = SharedFd::ofFile(std::move(made));  // with those who register parts of it
   int fd = segment->fd_.get();
   PEERLANE_ASSIGN(segment->pageBytes_, sharedMemoryPageBytes(fd));
   size_t fileBytes = roundUp(bytes, segment->pageBytes_);
@@ -157,8 +158,8 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
   return segment;
 }
 
-Result<std::unique_ptr<SharedSegment>> SharedSegment::import(Fd fd, size_t bytes, uint64_t offset,
-                                                             bool writable) {
+Result<std::unique_ptr<SharedSegment>> SharedSegment::import(SharedFd fd, size_t bytes,
+                                                             uint64_t offset, bool writable) {
   std::unique_ptr<SharedSegment> segment(new SharedSegment());
   segment->fd_ = std::move(fd);
   PEERLANE_ASSIGN(segment->pageBytes_, sharedMemoryPageBytes(segment->fd_.get()));

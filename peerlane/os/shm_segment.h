@@ -15,6 +15,7 @@
 #include "peerlane/core/huge_pages.h"
 #include "peerlane/core/status.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/shared_fd.h"
 #include "peerlane/os/spread_mapping.h"
 
 namespace peerlane {
@@ -41,7 +42,7 @@ class SharedSegment {
   // memory (memfd, tmpfs, hugetlb) sealed against shrinking, because a peer that shortens it would
   // kill us by SIGBUS. Takes `fd` in any case. Errors: kPermissionDenied (not sealed, or read-only
   // and `writable`), kInvalidArgument (other file type, out of range).
-  static Result<std::unique_ptr<SharedSegment>> import(Fd fd, size_t bytes, uint64_t offset,
+  static Result<std::unique_ptr<SharedSegment>> import(SharedFd fd, size_t bytes, uint64_t offset,
                                                        bool writable);
 
   ~SharedSegment();
@@ -56,7 +57,7 @@ class SharedSegment {
   uint64_t offset() const { return offset_; }
   // The memory's descriptor, to be passed on. Lifetime: this object.
   int fd() const { return fd_.get(); }
-  const Fd& descriptor() const { return fd_; }
+  const SharedFd& descriptor() const { return fd_; }
   bool writable() const { return writable_; }
   // The file's page size; hugetlb shows its own (2 MiB or 1 GiB).
   size_t pageBytes() const { return pageBytes_; }
@@ -66,7 +67,7 @@ class SharedSegment {
   Status map(MemoryOf owner, size_t bytes, uint64_t offset, bool writable);
   Status place(const SegmentOptions& options);
 
-  Fd fd_;
+  SharedFd fd_;
   void* mapping_ = nullptr;  // page aligned, of mappingBytes_
   size_t mappingBytes_ = 0;
   std::byte* data_ = nullptr;

@@ -51,6 +51,15 @@ TEST(Status, SystemErrorKeepsErrnoAndItsText) {
   EXPECT_EQ(status.message(), "open /no/such: No such file or directory");
 }
 
+// Whoever made the call: it succeeds when descriptors are closed, or the limit is raised.
+TEST(Status, WithoutADescriptorItIsUnavailable) {
+  const Status own = Status::system(EMFILE, "memfd");
+  EXPECT_EQ(own.code(), Code::kUnavailable);
+  EXPECT_EQ(own.systemError(), EMFILE);
+  EXPECT_NE(own.message().find("ulimit -n"), std::string_view::npos);
+  EXPECT_EQ(Status::system(ENFILE, "memfd").code(), Code::kUnavailable);
+}
+
 TEST(Status, ContextGoesInFrontAndKeepsTheRest) {
   const int line = __LINE__ + 1;
   Status inner = Status::system(EACCES, "open x");

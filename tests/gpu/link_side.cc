@@ -121,8 +121,8 @@ LinkMemory NearSide::allocate(size_t bytes) {
   memory.bytes = {taken.data, bytes};
   memory.owner = std::move(taken.owner);
   memory.kind = described->kind;
-  const Fd& backing = described->pool ? described->pool->fd : described->backing;
-  if (backing) memory.backing = must(backing.dup(), "dup");
+  const int backing = described->pool ? described->pool->fd.get() : described->backing.get();
+  if (backing >= 0) memory.backing = must(duplicateFd(backing), "dup");
   memory.fdOffset = described->fdOffset;
   memory.device = described->device;
   memory.backingBytes = described->backingBytes;

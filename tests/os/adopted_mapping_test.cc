@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/os/adopted_mapping.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "peerlane/core/counted_list.h"
-#include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 #include "tests/core/expect_ok.h"
 #include "tests/os/few_descriptors.h"
 #include "tests/os/refused_calls.h"

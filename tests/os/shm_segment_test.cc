@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/file.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 #include "tests/os/child_process.h"
 #include "tests/os/refused_calls.h"
 

@@ -22,8 +22,8 @@
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/core/mutex.h"
-#include "peerlane/os/adopted_mapping.h"
 #include "peerlane/os/fd.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 #include "peerlane/os/process.h"
 #include "peerlane/os/thread.h"
 

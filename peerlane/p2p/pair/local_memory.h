@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-#include "peerlane/os/adopted_mapping.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 #include "peerlane/p2p/segment/segment_registry.h"
 #include "peerlane/session/context/context.h"
 

@@ -24,10 +24,10 @@ Result<std::byte*> DeviceWindows::open(Window& window, SlabPair::Backing backing
   if (window.segment) return window.segment->data();
   if (devices.empty())
     return Status(Code::kInvalidArgument, "this context was made without devices");
-  if (!backing.fd)
+  if (backing.fd < 0)
     return Status(Code::kNotSupported, "words of a peer over " + links_.words().traits().transport +
                                            " cannot be reached by a stream: they are not mapped");
-  PEERLANE_ASSIGN(Fd own, backing.fd.dup());
+  PEERLANE_ASSIGN(Fd own, duplicateFd(backing.fd));
   PEERLANE_ASSIGN(auto segment, SharedSegment::import(std::move(own), slab::kBytes, backing.offset,
                                                       /*writable=*/true));
   PEERLANE_ASSIGN(window.pin, devices.front()->pin(segment->data(), segment->bytes()));

@@ -53,7 +53,9 @@ Status RemoteProcess::watch(EventLoop& loop, const ControlConnection& connection
 Status RemoteProcess::watchProcess(EventLoop& loop, int socket, std::function<void()> ended) {
   auto process = ProcessHandle::ofPeer(socket);
   const Code code = process.status().code();
-  if (code == Code::kNotSupported || code == Code::kUnavailable) return Status::ok();
+  // A shortage of descriptors, whose errno it has, passes.
+  const bool isShort = process.status().systemError() != 0;
+  if (code == Code::kNotSupported || (code == Code::kUnavailable && !isShort)) return Status::ok();
   if (code == Code::kPeerLost) return process.status();
   if (!process.isOk())
     return Status(

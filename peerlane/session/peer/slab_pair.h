@@ -42,15 +42,15 @@ class SlabPair {
   // One line for the notifications that came and nobody took; empty where there are none.
   std::string untaken() const;
 
-  // The descriptor of a slab's memory and the offset of the slab in it; an empty one where the slab
-  // is not mapped.
+  // The descriptor of a slab's memory and the offset of the slab in it; -1 where the slab is not
+  // mapped.
   struct Backing {
-    const Fd& fd;
+    int fd;
     uint64_t offset;
   };
-  Backing ownBacking() const { return {own_->memory.backing, own_->memory.fdOffset}; }
+  Backing ownBacking() const { return {own_->memory.backing.get(), own_->memory.fdOffset}; }
   // Kept where this side has devices.
-  Backing peersBacking() const { return {peersFd_, peersOffset_}; }
+  Backing peersBacking() const { return {peersFd_.get(), peersOffset_}; }
 
   // --- Progress thread ---
   // The peer's has come over each link that carries words, and this side's was made.

@@ -61,8 +61,8 @@ Result<LinkPart> ShmLink::grant(const RegionRecord& region) {
 Result<RemoteMemory> ShmLink::attachMapped(Grant grant, const HostPart& part) {
   const bool writable = allows(grant.region.access, Access::kRemoteWrite);
   PEERLANE_ASSIGN(std::shared_ptr<SharedSegment> segment,
-                  SharedSegment::import(std::move(grant.own.fd), grant.region.bytes,
-                                        part.fileOffset, writable));
+                  SharedSegment::import(SharedFd::ofFile(std::move(grant.own.fd)),
+                                        grant.region.bytes, part.fileOffset, writable));
   RemoteMemory memory;
   if (isSealedAgainstWriters(segment->fd())) memory.enforcer = Enforcer::kOwner;
   memory.grant = std::move(grant.region);
@@ -70,7 +70,7 @@ Result<RemoteMemory> ShmLink::attachMapped(Grant grant, const HostPart& part) {
   memory.engine = "mapped";
   memory.fileOffset = segment->offset();
   // Keeps the mapping, too.
-  memory.file = std::shared_ptr<const Fd>(segment, &segment->descriptor());
+  memory.file = std::shared_ptr<const Fd>(segment, segment->descriptor().shared().get());
   return memory;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "peerlane/os/adopted_mapping.h"
+#include "peerlane/os/mappings/adopted_mapping.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,6 +22,7 @@
 #include "peerlane/os/file.h"
 #include "peerlane/os/mappings/mapping_lines.h"
 #include "peerlane/os/shm_segment.h"
+#include "peerlane/os/transfer_status.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22  // Linux 5.14, as the next
@@ -115,9 +116,11 @@ bool canWrite(int fd) {
 
 // A duplicate of any descriptor of this process that is the file of `line`; one open for writing
 // wins.
-Fd searchOpenFiles(const MappingLine& line) {
+Result<Fd> searchOpenFiles(const MappingLine& line) {
   std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
   Fd found;
+  if (folder == nullptr && errno == EMFILE)
+    return internal::descriptorError(errno, "/proc/self/fd");
   if (folder == nullptr) return found;
   while (const dirent* entry = ::readdir(folder.get())) {
     char* end = nullptr;
@@ -128,6 +131,7 @@ Fd searchOpenFiles(const MappingLine& line) {
     int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) continue;
     auto copy = duplicateFd(fd);
+    if (copy.status().code() == Code::kUnavailable) return copy;
     // Another thread may have closed and reused the number in between.
     if (!copy.isOk() || !isFileOf(copy->get(), line)) continue;
     found = std::move(copy).value();
@@ -173,23 +177,25 @@ AdoptedMapping plainMemory() {
   return mapping;
 }
 
-void findFile(const MappingLine& line, AdoptedMapping& mapping) {
-  mapping.file = searchOpenFiles(line);
-  if (!mapping.file) {
+// The one of another mapping of the file, if there is one: then no descriptor is made, and none is
+// searched for.
+Status findFile(const MappingLine& line, AdoptedMapping& mapping) {
+  mapping.file = SharedFd::known(makedev(line.major, line.minor), line.inode, true);
+  if (mapping.file) return Status::ok();
+  PEERLANE_ASSIGN(Fd file, searchOpenFiles(line));
+  if (!file) {
     char name[80];
     std::snprintf(name, sizeof name, "/proc/self/map_files/%" PRIx64 "-%" PRIx64, line.start,
                   line.end);
-    mapping.file = openMatching(name, line);
+    file = openMatching(name, line);
   }
-  if (!mapping.file && !startsWith(line.path, "/memfd:")) {
-    mapping.file = openMatching(line.path, line);
-  }
-  if (!mapping.file) {
+  if (!file && !startsWith(line.path, "/memfd:")) file = openMatching(line.path, line);
+  if (!file)
     mapping.whyNoFile =
         "no open descriptor of this process is " + line.path +
         ", and /proc/self/map_files may not be opened (needs CAP_CHECKPOINT_RESTORE)";
-    return;
-  }
+  mapping.file = SharedFd::ofFile(std::move(file));
+  return Status::ok();
 }
 
 }  // namespace
@@ -297,7 +303,7 @@ Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
   }
   mapping.fileOffset = first.offset + (start - first.start);
   if (mapping.kind == MappingKind::kPrivateFile) return mapping;
-  findFile(first, mapping);
+  PEERLANE_RETURN_IF_ERROR(findFile(first, mapping));
   if (!mapping.file) return mapping;
   auto pageBytes = sharedMemoryPageBytes(mapping.file.get());
   if (!pageBytes.isOk()) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "peerlane/core/status.h"
-#include "peerlane/os/fd.h"
+#include "peerlane/os/shared_fd.h"
 
 namespace peerlane {
 
@@ -28,9 +28,9 @@ const char* mappingKindName(MappingKind kind);
 
 struct AdoptedMapping {
   MappingKind kind = MappingKind::kPrivateMemory;
-  // kSharedMemory only: a descriptor of the backing file of its own. Empty when none could be
-  // found; then `whyNoFile` has the reason.
-  Fd file;
+  // kSharedMemory only: a descriptor of the backing file, shared by all of its mappings. Empty when
+  // none could be found; then `whyNoFile` has the reason.
+  SharedFd file;
   uint64_t fileOffset = 0;  // of the first byte asked for; 0 for private memory
   std::string whyNoFile;
   size_t pageBytes = 0;  // the system's page size, or that of reserved huge pages
