@@ -210,8 +210,7 @@ const std::vector<internal::ConfigRow>& internal::configTable() {
        "Where Unix sockets are made; share it between containers that have separate network "
        "namespaces.",
        [](std::string_view text, Config& config) {
-         // A socket's path has at most 107 bytes. The longest name that is made in the folder is
-         // "/peerlane-", the 32 digits of a context and ".sock".
+         // A socket's path has at most 107 bytes; "/peerlane-", 32 digits and ".sock" follow.
          if (!text.starts_with('/') || text.size() > 107 - 10 - 32 - 5) return false;
          config.socketDirectory = text;
          return true;
