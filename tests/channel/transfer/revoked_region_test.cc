@@ -17,7 +17,7 @@ namespace peerlane {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr size_t kBytes = 64 << 10;
+constexpr size_t kRegionBytes = 64 << 10;
 // Notifications that the peer's inbox holds before its program asks for them.
 constexpr int kInbox = limits::kNotificationSlots;
 
@@ -26,16 +26,16 @@ class RevokedRegion : public testing::TestWithParam<RouteCase> {
   RevokedRegion() : pair(configFor(GetParam())) {
     provider = std::make_shared<FakeProvider>("arena");
     id = MUST(pair.a->addProvider(provider));
-    arena = MUST(SharedSegment::create(4 * kBytes, {}));
+    arena = MUST(SharedSegment::create(4 * kRegionBytes, {}));
     provider->own(arena->data(), arena->bytes(), GetParam().shared ? arena.get() : nullptr);
-    other.emplace(*pair.a, kBytes, GetParam().shared);
-    source.emplace(*pair.b, kBytes, GetParam().shared);
-    region = MUST(pair.a->registerRegion(arena->data(), kBytes, Access::kRemoteReadWrite));
+    other.emplace(*pair.a, kRegionBytes, GetParam().shared);
+    source.emplace(*pair.b, kRegionBytes, GetParam().shared);
+    region = MUST(pair.a->registerRegion(arena->data(), kRegionBytes, Access::kRemoteReadWrite));
     ticket = provider->tickets().at(0);
   }
 
   Result<Transfer> postInto(const RemoteRegion& remote, const Notify& notify = {}) {
-    const Block block{&source->region(), 0, &remote, 0, kBytes};
+    const Block block{&source->region(), 0, &remote, 0, kRegionBytes};
     return put(pair.toA, {&block, 1}, {.notify = notify});
   }
   Status putInto(const RemoteRegion& remote, const Notify& notify = {}) {
@@ -83,7 +83,7 @@ TEST_P(RevokedRegion, APutUnderWayEndsRevokedAndAnotherRegionGoesOn) {
   EXPECT_EQ(importedAnew().code(), Code::kRevoked) << "by one that asks the owner";
   EXPECT_EQ(region.status().code(), Code::kRevoked);
   const RemoteRegion atB = source->importedBy(pair.toB);
-  const Block local{&region, 0, &atB, 0, kBytes};
+  const Block local{&region, 0, &atB, 0, kRegionBytes};
   const auto refused = put(pair.toB, {&local, 1});
   EXPECT_EQ(refused.status().code(), Code::kRevoked) << refused.status().toString();
   EXPECT_NE(pair.a->dump().find("bytes revoked"), std::string::npos) << pair.a->dump();
@@ -93,8 +93,8 @@ TEST_P(RevokedRegion, APutUnderWayEndsRevokedAndAnotherRegionGoesOn) {
     EXPECT_EQ(MUST(waitNotification(pair.toB, kSoon)).tag, static_cast<uint32_t>(i));
   EXPECT_OK(putInto(goesOn, letter(200)));
   EXPECT_EQ(MUST(waitNotification(pair.toB, kSoon)).tag, 200u);
-  EXPECT_EQ(firstDifference(other->data(), source->data(), kBytes), kBytes);
-  std::memcpy(other->shadow(), source->data(), kBytes);
+  EXPECT_EQ(firstDifference(other->data(), source->data(), kRegionBytes), kRegionBytes);
+  std::memcpy(other->shadow(), source->data(), kRegionBytes);
 
   // Until its user lets go of it.
   EXPECT_EQ(provider->tickets().size(), 1u);
@@ -111,7 +111,7 @@ TEST_P(RevokedRegion, APutUnderWayEndsRevokedAndAnotherRegionGoesOn) {
 TEST_P(RevokedRegion, NothingReachesTheMemoryAfterwards) {
   EXPECT_OK(pair.a->unregister(region, kSoon));
   for (int round = 0; round < 20; ++round) {
-    region = MUST(pair.a->registerRegion(arena->data(), kBytes, Access::kRemoteReadWrite));
+    region = MUST(pair.a->registerRegion(arena->data(), kRegionBytes, Access::kRemoteReadWrite));
     const RemoteRegion remote = MUST(pair.toA.importRegion(region.share()));
     std::atomic<bool> isOver{false};
     std::atomic<int> puts{0};
@@ -126,9 +126,9 @@ TEST_P(RevokedRegion, NothingReachesTheMemoryAfterwards) {
     });
     for (int seen = 0; seen <= round % 3; seen = puts) puts.wait(seen);
     EXPECT_OK(invalidateMemory(provider->tickets().at(0), kSoon));
-    std::memset(arena->data(), round, kBytes);
+    std::memset(arena->data(), round, kRegionBytes);
     writer.join();
-    for (size_t i = 0; i < kBytes; i += 509)
+    for (size_t i = 0; i < kRegionBytes; i += 509)
       ASSERT_EQ(arena->data()[i], static_cast<std::byte>(round)) << "byte " << i;
     EXPECT_OK(pair.a->unregister(region, kSoon));
   }
@@ -138,7 +138,8 @@ TEST_P(RevokedRegion, NothingReachesTheMemoryAfterwards) {
 TEST_P(RevokedRegion, UnregisteredAndInvalidatedAtOnce) {
   EXPECT_OK(pair.a->unregister(region, kSoon));
   for (int round = 0; round < 50; ++round) {
-    const Region each = MUST(pair.a->registerRegion(arena->data(), kBytes, Access::kRemoteWrite));
+    const Region each =
+        MUST(pair.a->registerRegion(arena->data(), kRegionBytes, Access::kRemoteWrite));
     const uint64_t number = provider->tickets().at(0);
     const RemoteRegion remote = MUST(pair.toA.importRegion(each.share()));
     EXPECT_OK(putInto(remote));
@@ -157,10 +158,10 @@ struct Owner : testing::Test {
   void SetUp() override {
     context = MUST(Context::create());
     id = MUST(context->addProvider(provider));
-    arena = MUST(SharedSegment::create(4 * kBytes, {}));
+    arena = MUST(SharedSegment::create(4 * kRegionBytes, {}));
     provider->own(*arena);
   }
-  Result<Region> add(size_t offset = 0, size_t bytes = kBytes) {
+  Result<Region> add(size_t offset = 0, size_t bytes = kRegionBytes) {
     return context->registerRegion(arena->data() + offset, bytes, Access::kRemoteReadWrite);
   }
   std::shared_ptr<FakeProvider> provider = std::make_shared<FakeProvider>("arena");
@@ -182,7 +183,7 @@ TEST_F(Owner, TakenBackWhileItIsRegisteredItIsNot) {
 }
 
 TEST_F(Owner, ARangeThatStraddlesIsRefused) {
-  const Status refused = add(3 * kBytes, 2 * kBytes).status();
+  const Status refused = add(3 * kRegionBytes, 2 * kRegionBytes).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_NE(refused.message().find("is of provider \"arena\""), std::string_view::npos)
       << refused.toString();
@@ -239,7 +240,7 @@ TEST_F(Owner, WhatIsPinnedForLifeHoldsTheProviderUp) {
 }
 
 TEST_F(Owner, ARemovedProviderLeavesRevokedRegions) {
-  const Region first = MUST(add()), second = MUST(add(kBytes));
+  const Region first = MUST(add()), second = MUST(add(kRegionBytes));
   EXPECT_OK(context->unregister(second, kSoon));
   EXPECT_OK(context->removeProvider(id, kSoon));
   EXPECT_EQ(first.status().code(), Code::kRevoked);
@@ -302,13 +303,13 @@ TEST_F(Owner, RacesOfEverything) {
   std::thread adding([&] {
     while (!isOver) {
       const auto extra = std::make_shared<FakeProvider>("extra");
-      extra->own(arena->data() + 2 * kBytes, kBytes);
+      extra->own(arena->data() + 2 * kRegionBytes, kRegionBytes);
       const uint64_t number = MUST(context->addProvider(extra, 300));
       EXPECT_OK(context->removeProvider(number, kSoon));
     }
   });
   for (int round = 0; round < 60; ++round) {
-    const size_t offset = static_cast<size_t>(round % 3) * kBytes;
+    const size_t offset = static_cast<size_t>(round % 3) * kRegionBytes;
     const auto made = add(offset);
     if (!made.isOk()) {
       EXPECT_TRUE(made.status().code() == Code::kRevoked ||
