@@ -53,6 +53,7 @@ class CountedList {
     return elements_;
   }
 
+  // NOLINTNEXTLINE(readability-identifier-naming): as a vector has it
   void push_back(T element) { elements_.push_back(std::move(element)); }
   void clear() { elements_.clear(); }
 

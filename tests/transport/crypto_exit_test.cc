@@ -53,7 +53,7 @@ Status sealAnew() {
   std::array<RecordCipher::Record, 1> record{
       {{.sealed = sealed.data(), .bytes = 100, .plain = {&slice, 1}}}};
   cipher.plan(record);
-  const Status status = cipher.seal(record, [](size_t) {});
+  Status status = cipher.seal(record, [](size_t) {});
   if (status.isOk() && !record[0].isGood) return Status(Code::kCorrupt, "it was not sealed");
   return status;
 }
