@@ -16,18 +16,20 @@ Prints what failed and how, then "PASSED FAILED SKIPPED"; ends with 1 unless all
 
 import argparse
 import datetime
+import glob
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
 
 from suite.again import Again
-from suite.faults import fault_in, fault_of
+from suite.faults import fault_of, reports_of
 from suite.outcomes import outcomes_of
-from suite.programs import LIVE, end_all, programs_of
+from suite.programs import LIVE, STOPPING, end_all, programs_of, sanitizer_reports
 from suite.schedule import Durations, beside, run_all
-from suite.unsteady import MOST_IN_LANDING_CHECK, Ledger, read_excuses
+from suite.unsteady import DAYS, MOST_IN_LANDING_CHECK, Ledger, read_excuses
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NETWORK_TEST = re.compile(r"Network\w*\.\w+")
@@ -66,10 +68,13 @@ class Suite:
         self.doubtful = []  # (run, outcome) of failed tests that may be noise
 
     def run(self, programs):
+        for folder in glob.glob(os.path.join(self.results, "again-*")):
+            shutil.rmtree(folder, ignore_errors=True)
         runs = run_all(programs, self.jobs, Durations(self.build), self.results, self.say)
         for run in runs:
-            self.sort(run)
+            self.count(run)
         self.judge(runs)
+        self.look_for_late_reports(runs)
         if not self.passed + self.failed + self.skipped:
             self.fail("no test", "no test ran", "")
         self.ledger.keep()
@@ -81,20 +86,20 @@ class Suite:
             lines = [*lines[:MOST_LINES // 2], f"... {len(lines) - MOST_LINES} lines ...", *lines[-MOST_LINES // 2:]]
         self.say("\n".join([f"FAILED {name}: {why}", *(f"    {line}" for line in lines)]))
 
-    def sort(self, run):
-        """Counts what needs no second run."""
-        for file, text in run.sanitizer_reports.items():
-            self.fail(run.program.name, f"a sanitizer's report, {file}", text)
-        fault = fault_in(run.output) if not run.sanitizer_reports else ""
-        if fault == "a sanitizer's report":  # by a program that writes where it wants
-            self.fail(run.program.name, fault, run.output[-20000:])
+    def count(self, run):
+        """Counts the tests of a run, and puts those aside that may be noise."""
+        reports = reports_of(run)
+        for why, text in reports:
+            self.fail(run.program.name, why, text)
         for outcome in outcomes_of(run):
             self.ledger.slowest.append([outcome.seconds, outcome.name, os.path.basename(self.build)])
             if outcome.result == "passed":
                 self.passed += 1
             elif outcome.result == "skipped" and self.may_skip(outcome):
                 self.skipped += 1
-            elif why := "beside that report" if run.sanitizer_reports else fault_of(outcome, run.program, run.status):
+            elif reports:
+                self.fail(outcome.name, "beside that report", outcome.text)
+            elif why := fault_of(outcome, run):
                 self.fail(outcome.name, why, outcome.text)
             else:
                 self.doubtful.append((run, outcome))
@@ -105,31 +110,41 @@ class Suite:
 
     def judge(self, runs):
         """Runs doubtful tests again."""
-        fresh = []
         too_many = len(self.ledger.unsteady) + len(self.doubtful) - MOST_IN_LANDING_CHECK
-        for run, outcome in self.doubtful:
+        for number, (run, outcome) in enumerate(self.doubtful, 1):
             if self.is_landing_check and too_many > 0:
                 # The run fails even if all of them are noise, and twenty runs of each take long.
                 self.fail(outcome.name, f"{outcome.result}; not run again, because with it {too_many} tests too many failed",
                           outcome.text)
                 continue
             self.say(f"again: {outcome.name} ({outcome.result})")
-            again = Again(run.program, outcome.case, beside(run, runs), self.jobs, self.results, self.say)
-            why, text = again.failure(leaves_out_others=outcome.result in ("hung", "broken"))
-            self.passed += again.passed_of_others
+            again = Again(run, outcome.case, beside(run, runs), self.jobs, self.results, f"again-{number}", self.say)
+            why, text = again.failure(broke_off=outcome.result in ("hung", "broken"))
+            self.passed += sum(one.result == "passed" for one in again.others)
+            self.skipped += sum(one.result == "skipped" for one in again.others)
             if why:
                 self.fail(outcome.name, f"{outcome.result}, and again: {why}", f"{outcome.text}\n-- and again\n{text}")
             else:
-                fresh.append(outcome)
-                first = "\n".join(outcome.text.strip().splitlines()[:FIRST_LINES])
-                self.ledger.unsteady.append({"suite": os.path.basename(self.build), "name": outcome.name, "output": first})
-        refusals = self.ledger.refusals([one.name for one in fresh], self.is_landing_check, self.excuses)
-        for outcome in fresh:
-            if outcome.name in refusals:
-                self.fail(outcome.name, f"unsteady: {refusals[outcome.name]}", outcome.text)
-            else:
-                self.passed += 1
-                self.say(f"UNSTEADY {outcome.name}")
+                self.keep_unsteady(outcome)
+
+    def keep_unsteady(self, outcome):
+        first = "\n".join(outcome.text.strip().splitlines()[:FIRST_LINES])
+        self.ledger.unsteady.append({"suite": os.path.basename(self.build), "name": outcome.name, "output": first})
+        self.ledger.keep()
+        if self.is_landing_check or outcome.name in self.excuses:
+            self.passed += 1
+            self.say(f"UNSTEADY {outcome.name}")
+        else:
+            self.fail(outcome.name, f"unsteady: mend it, or give it a line in .ci/unsteady.txt, which holds for {DAYS} days",
+                      outcome.text)
+
+    def look_for_late_reports(self, runs):
+        """Those of processes that outlived their program."""
+        known = {run.program.name: run.sanitizer_reports for run in runs}
+        for folder in [*known, *map(os.path.basename, glob.glob(os.path.join(self.results, "again-*")))]:
+            for file, text in sanitizer_reports(os.path.join(self.results, folder)).items():
+                if file not in known.get(folder, {}):
+                    self.fail(folder, f"a sanitizer's report, {file}", text)
 
 
 def arguments_of_caller():
@@ -137,7 +152,7 @@ def arguments_of_caller():
     parser.add_argument("build", nargs="?")
     parser.add_argument("--report", metavar="LEDGER", help="print what all suites of a run found, and end")
     parser.add_argument("--ledger", default=os.path.join(ROOT, "build", "ci_tests.json"))
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1))
+    parser.add_argument("--jobs", type=int, default=2 * len(os.sched_getaffinity(0)))
     parser.add_argument("--unsteady", default=os.path.join(ROOT, ".ci", "unsteady.txt"))
     parser.add_argument("--allowed-skips", default=os.path.join(ROOT, ".ci", "allowed_skips"))
     words = sys.argv[1:]
@@ -161,7 +176,8 @@ def main():
             print(text, flush=True)
 
     def stop(number, _):
-        for process in list(LIVE):
+        STOPPING.set()
+        for _, process in list(LIVE):
             end_all(process)
         os._exit(128 + number)
 

@@ -15,7 +15,12 @@ readonly most_minutes=${MINUTES:-80}
 readonly ledger=$root/build/ci_tests.json
 for name in "${!PEERLANE_@}"; do unset "$name"; done
 # `timeout` ends all that runs here.
-if [ -z "${WITHIN_MINUTES:-}" ]; then WITHIN_MINUTES=yes exec timeout --kill-after=60 "${most_minutes}m" "scripts/test.sh" "$@"; fi
+if [ -z "${WITHIN_MINUTES:-}" ]; then
+  at_terminal=()
+  [ ! -t 0 ] || at_terminal=(--foreground)  # so that Ctrl-C and a question for a password reach it
+  WITHIN_MINUTES=yes exec timeout "${at_terminal[@]}" --kill-after=60 "${most_minutes}m" "scripts/test.sh" "$@"
+fi
+unset WITHIN_MINUTES
 
 readonly all_stages=(packages scripts format layers shape clocks configure headers build rdma-begin tidy asan-build tsan-build
                      fuzz-build install rdma suite nixl asan-suite asan-nixl tsan-suite fuzz torture)
@@ -72,6 +77,7 @@ count() {  # FOLDER STATUS LAST_LINE
   local good=0 bad=1 away=0 status=$2
   [[ "$3" =~ ^[0-9]+\ [0-9]+\ [0-9]+$ ]] && read -r good bad away <<<"$3"
   [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+  [ $((good + bad + away)) -gt 0 ] || bad=1
   echo "$good passed, $bad failed, $away skipped in $1"
   passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + away))
   counted=yes
@@ -145,7 +151,7 @@ stage_rdma-begin() {
   set -m  # a process group of its own, so that clear_away can end all of it
   {
     passed=0 failed=0 skipped=0
-    in_guests '^guest$'
+    in_guests '^guest$' || [ "$failed" -gt 0 ] || failed=1
     echo "$passed $failed $skipped" >"$guest_log.counts"
   } >"$guest_log" 2>&1 </dev/null &
   guest=$!
@@ -196,7 +202,8 @@ done
 
 # Ends a guest that nobody will wait for.
 clear_away() { [ -z "${guest:-}" ] || kill -TERM -- "-$guest" 2>/dev/null; }
-trap 'echo "interrupted, or $most_minutes minutes are over"; broken=$stage; failed=$((failed + 1)); clear_away; finish' INT TERM
+trap 'echo "interrupted, or $most_minutes minutes are over"; broken=$stage; failed=$((failed + 1)); names+=("$stage") seconds+=($((SECONDS - begin)));
+  clear_away; finish' INT TERM
 mkdir -p build
 rm -f "$ledger"
 for stage in "${stages[@]}"; do

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults that no second run excuses. A failed test that shows one of these is not run again.
 
-Failures are recognised by their text, so the text has to say it: tests of bytes go through the functions named here, or
-their failure says "wrong bytes". In doubt a failure is a fault: a fault that passes for noise would land."""
+Failures are recognised by their text, so a test of bytes compares by one of the functions or names that stand here, or its
+failure says "wrong bytes". In doubt a failure is a fault: a fault that passes for noise would land."""
 
 import re
 import signal
@@ -12,11 +12,14 @@ FAULTS = (
         r"WARNING: ThreadSanitizer: |==\d+==\s*ERROR: |runtime error: |SUMMARY: \w+Sanitizer")),
     ("a crash", re.compile(
         r"\bsignal (?:4|6|7|8|11)\b|\bSIG(?:ILL|ABRT|BUS|FPE|SEGV)\b|[Ss]egmentation fault|\bAborted\b|core dumped|"
-        r"terminate called|check failed: |has no value: |\b(?:ended|exited|status)\D{0,12}(?:132|134|135|136|139)\b")),
+        r"terminate called|check failed: |has no value: |\b(?:ended|exited|status)\D{0,24}(?:132|134|135|136|139)\b|"
+        r"Which is: (?:4|6|7|8|11|132|134|135|136|139)\b|(?<!\d)-(?:4|6|7|8|11) != 0|double free|free\(\): |malloc\(\): |"
+        r"stack smashing|pure virtual")),
     ("wrong bytes", re.compile(
         r"wrong bytes?\b|\b[1-9]\d* wrong\b|memcmp|std::equal\b|ranges::equal|first(?:Wrong|Difference)\w*|wrongWords|"
         r"isFilledWith|\bholds\(|contents?(?:Of)?\(|std::byte|1-byte object|all_of\(|\bpattern\w*\(|wordAt|"
-        r"\.bytes\b|tobytes|brought other words|did not arrive as they were sent", re.IGNORECASE)),
+        r"\.bytes\b|tobytes|brought other words|did not arrive as they were sent|"
+        r"\b(?:to_?|from_?|got|received|target_?|opened(?:\.plain)?|data)\b(?:\[\w+\])?\s*(?:[=!]=|\n\s+Which is)", re.IGNORECASE)),
     ("a leak", re.compile(r"\bleak|Footprint|Holdings|descriptors? (?:are|is) left", re.IGNORECASE)),
 )
 
@@ -32,15 +35,24 @@ def fault_in(text):
     return next((name for name, pattern in FAULTS if pattern.search(text)), "")
 
 
-def fault_of(outcome, program, status):
-    """Why a test that did not pass may not be noise, or ""."""
-    is_assertion = status == -signal.SIGABRT and ASSERTED.search(outcome.text)
-    if status < 0 and outcome.result != "hung" and not is_assertion:
+def fault_of(outcome, run):
+    """Why a test that did not pass in a run may not be noise, or ""."""
+    is_assertion = run.status == -signal.SIGABRT and ASSERTED.search(run.output)
+    if run.status < 0 and not run.timed_out and not is_assertion:
         return "a crash"
     if outcome.result == "skipped":
         return "a test that skipped itself"
-    if "fuzz" in program.labels:
+    if "fuzz" in run.program.labels and not run.timed_out:
         return "a fuzzer's finding"
-    if program.labels & {"guest", "guest_long"}:
+    if run.program.labels & {"guest", "guest_long"}:
         return "a row of a guest"  # it would need a boot of its own
     return fault_in(outcome.text)
+
+
+def reports_of(run):
+    """[(what it is, text)] of the sanitizers' reports of a run: in its files, and of processes that set a log_path of their
+    own on its output."""
+    found = [(f"a sanitizer's report, {name}", text) for name, text in run.sanitizer_reports.items()]
+    if not found and FAULTS[0][1].search(run.output):
+        found.append((FAULTS[0][0], run.output[-20000:]))
+    return found

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 
 BEGAN = re.compile(r"^\[ RUN      \] (\S+)", re.MULTILINE)
-ENDED = re.compile(r"^\[  (?:     OK|  FAILED|SKIPPED) +\] (\S+?)(?:,| \(|$)", re.MULTILINE)
+ENDED = re.compile(r"^\[ +(?:OK|FAILED|SKIPPED) +\] (\S+?)(?:,| \(|$)", re.MULTILINE)
+FAILED = re.compile(r"^\[  FAILED  \] (\S+?)(?:,| \(|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def output_of(case, output):
     begin = re.search(rf"^\[ RUN      \] {re.escape(case)}$", output, re.MULTILINE)
     if not begin:
         return ""
-    end = re.compile(rf"^\[  (?:     OK|  FAILED|SKIPPED) +\] {re.escape(case)}\b", re.MULTILINE).search(output, begin.end())
+    end = ENDED.search(output, begin.end())
     return output[begin.end():end.start() if end else len(output)].strip()
 
 
@@ -71,9 +72,12 @@ def outcomes_of(run):
         if not found:
             return [Outcome(program, run.case, "broken", "it holds no such test")]
         if not run.is_well and all(one.result != "failed" for one in found):
-            found.append(Outcome(program, None, "broken", f"all tests passed, but {whole}\n{run.output[-4000:]}"))
+            found.append(Outcome(program, None, "hung" if run.timed_out else "broken",
+                                 f"all tests passed, but {whole}\n{run.output[-4000:]}"))
         return found
-    # A program that did not come to its report: its cases run again, all of them, where that is no fault.
+    # The program did not come to its report. What it said of the cases before counts; the others are known after a run of
+    # the whole program (again.py), where this one is no fault.
     case = last_begun(run.output) or run.case
+    found = [Outcome(program, name, "failed", output_of(name, run.output)) for name in dict.fromkeys(FAILED.findall(run.output))]
     text = f"{whole}\n{output_of(case, run.output) if case else run.output[-20000:]}"
-    return [Outcome(program, case, "hung" if run.timed_out else "broken", text, run.seconds)]
+    return [*found, Outcome(program, case, "hung" if run.timed_out else "broken", text, run.seconds)]

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -21,7 +22,9 @@ SANITIZERS = ("ASAN", "LSAN", "TSAN", "UBSAN")
 GTEST_OUTPUT = "--gtest_output="
 # The leak checker's remark on a thread that was just ending; it says that its report may be wrong, and made none.
 REMARK = re.compile(r"==\d+==Running thread \d+ was not suspended\. False leaks are possible\.\n?")
-LIVE = set()  # processes of runs that have not ended
+LIVE = set()  # (name, process) of runs that have not ended
+STOPPING = threading.Event()  # set: no program begins any more
+STARTING = threading.Lock()  # of LIVE and STOPPING
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Program:
         words = [f"{GTEST_OUTPUT}json:{report}" if word.startswith(GTEST_OUTPUT) else word for word in self.command]
         if "--report" in words:
             words[words.index("--report") + 1] = report
-            return words + ([case] if case else [])
+            return words + (["--only", case] if case else [])
         return words + ([f"--gtest_filter={case}"] if case else [])
 
 
@@ -111,20 +114,19 @@ def run_program(program, results, case=None, say=print):
     report = os.path.join(results, "report.json")
     with open(os.path.join(results, "output"), "wb+") as output:
         run = Run(program, case, time.monotonic(), report=report)
-        with subprocess.Popen(program.words(report, case), cwd=program.folder, env=environment_of(program, reports),
-                              stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                              start_new_session=True) as process:
-            LIVE.add(process)
+        with start(program, program.words(report, case), environment_of(program, reports), output) as process:
             try:
                 run.status = process.wait(program.limit)
             except subprocess.TimeoutExpired:
                 run.timed_out = True
                 said = os.fstat(output.fileno()).st_size
-                say(f"-- {program.name} hangs: {program.limit:.0f} s are over. Its threads:\n{stacks_of(process.pid)}")
-                end_all(process)
+                try:
+                    say(f"-- {program.name} hangs: {program.limit:.0f} s are over. Its threads:\n{stacks_of(process.pid)}")
+                finally:
+                    end_all(process)
                 run.status = process.wait()
             finally:
-                LIVE.discard(process)
+                LIVE.discard((program.name, process))
         run.ended = time.monotonic()
         output.seek(0)
         text = output.read()
@@ -132,12 +134,30 @@ def run_program(program, results, case=None, say=print):
             say(f"-- {program.name}, when it was ended:\n{text[said:].decode(errors='replace')}")
             text = text[:said]
         run.output = text.decode(errors="replace")
-    for name in sorted(os.listdir(reports)):
-        with open(os.path.join(reports, name), encoding="utf-8", errors="replace") as stream:
+    run.sanitizer_reports = sanitizer_reports(results)
+    return run
+
+
+def start(program, words, environment, output):
+    with STARTING:
+        if STOPPING.is_set():
+            raise OSError("the run is being ended")
+        process = subprocess.Popen(words, cwd=program.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        LIVE.add((program.name, process))
+    return process
+
+
+def sanitizer_reports(results):
+    """{file: text} of what sanitizers wrote below the folder of a run, until now."""
+    found = {}
+    folder = os.path.join(results, "sanitizers")
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as stream:
             text = stream.read()
         if REMARK.sub("", text).strip() or not text:
-            run.sanitizer_reports[name] = text
-    return run
+            found[name] = text
+    return found
 
 
 def end_all(process):
@@ -163,5 +183,5 @@ def is_python(pid):
 def send(pid, number):
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
+    except OSError:  # it has ended, or belongs to somebody else
         pass

@@ -26,10 +26,14 @@ class Durations:
 
     def keep(self, runs):
         self.seconds.update({run.program.name: round(run.seconds, 1) for run in runs})
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        with open(self.path + ".part", "w", encoding="utf-8") as stream:
-            json.dump(self.seconds, stream)
-        os.replace(self.path + ".part", self.path)
+        part = f"{self.path}.{os.getpid()}"  # clones share the folder
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open(part, "w", encoding="utf-8") as stream:
+                json.dump(self.seconds, stream)
+            os.replace(part, self.path)
+        except OSError:
+            pass  # only an order is lost
 
 
 def run_all(programs, jobs, durations, results, say):

@@ -4,8 +4,10 @@
 import os
 import shutil
 import subprocess
+import time
 
-SECONDS = 60  # bounds a debugger that hangs, too
+SECONDS = 60  # bounds the debugger's look at one process
+ALL_SECONDS = 180  # bounds the look at all; the kernel's few words are said of those that are left
 MOST_LINES = 600  # of one process
 
 
@@ -50,7 +52,7 @@ def of_debugger(pid):
     if not shutil.which("gdb"):
         return ""
     try:
-        said = subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "set print frame-arguments none",
+        said = subprocess.run(["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pid), "-ex", "set print frame-arguments none",
                                "-ex", "thread apply all backtrace"], capture_output=True, text=True, errors="replace",
                               timeout=SECONDS, check=False, stdin=subprocess.DEVNULL).stdout
     except subprocess.TimeoutExpired as late:
@@ -61,11 +63,12 @@ def of_debugger(pid):
 
 def stacks_of(pid):
     texts = []
+    deadline = time.monotonic() + ALL_SECONDS
     for one in [pid, *descendants(pid)]:
         try:
             with open(f"/proc/{one}/cmdline", "rb") as stream:
                 name = stream.read().replace(b"\0", b" ").decode(errors="replace")[:200]
-            texts.append(f"-- process {one}: {name}\n{of_debugger(one) or of_kernel(one)}")
+            texts.append(f"-- process {one}: {name}\n{time.monotonic() < deadline and of_debugger(one) or of_kernel(one)}")
         except (FileNotFoundError, ProcessLookupError):
             pass  # it ended meanwhile
     return "\n".join(texts)

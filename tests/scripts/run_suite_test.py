@@ -16,7 +16,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(ROOT, "scripts", "run_suite.py")
 NOISE_CASES = ""
-CASES = 12  # in noise_cases.cc
+CASES = 14  # in noise_cases.cc
 REPORTING = "int main() { int* gone = new int(1); delete gone; return *gone == 2; }"
 
 
@@ -100,24 +100,70 @@ class Noise(Bed):
             self.assertIn("the first time", json.load(stream)["unsteady"][0]["output"])
 
     def test_fails_only_beside_others(self):
-        self.add_shell("other", "sleep 0.3")
+        self.add_shell("other", "touch here; sleep 0.3; rm here", WORKING_DIRECTORY=self.folder)
         self.add_noise("FailsBesideOthers")
         answer = self.expect((CASES, 1, 0))
-        self.assertIn("failed, and again: failed, beside others, in run 5 of 20", answer.text)
+        self.assertRegex(answer.text, "failed, and again: failed, beside others, in run [0-9]+ of 20")
+
+    def test_faults_of_those_beside(self):
+        for number, (what, why) in enumerate({"kill -SEGV $$": "a crash of other",
+                                              "echo 7 wrong; exit 1": "wrong bytes of other",
+                                              "echo '==7==ERROR: AddressSanitizer: x'": "a sanitizer's report of other"}.items()):
+            with self.subTest(what):
+                self.tests = ""
+                self.add_shell("other", f"test -e ran{number} || {{ touch ran{number}; sleep 0.5; exit 0; }}; {what}",
+                               WORKING_DIRECTORY=self.folder)
+                self.add_shell("subject", f"test -e sub{number} || {{ touch sub{number}; exit 1; }}; sleep 0.1",
+                               WORKING_DIRECTORY=self.folder)
+                self.assertIn(f"failed, and again: {why}", self.expect((1, 1, 0)).text)
+
+    def test_what_other_cases_say_is_not_of_this_one(self):
+        self.add_noise("FailsOnce")  # SaysMuch comes after it
+        self.assertEqual(self.expect((CASES, 0, 0)).unsteady, ["noise: Noise.FailsOnce"])
+
+    def test_fault_before_a_hang(self):
+        self.add_noise("WrongBytesOnce", "HangsOnce", TIMEOUT=5)
+        answer = self.run_suite()
+        self.assertEqual(answer.status, 1)
+        self.assertIn("FAILED noise: Noise.WrongBytesOnce: wrong bytes", answer.text)
+
+    def test_status_of_a_child_that_a_signal_ended(self):
+        self.add_noise("ChildEndsBySignalOnce")
+        self.assertIn("Noise.ChildEndsBySignalOnce: a crash", self.expect((CASES - 1, 1, 0)).text)
+
+    def test_report_that_comes_late(self):
+        late = "sleep 1; echo '==9==ERROR: LeakSanitizer' >${ASAN_OPTIONS##*log_path=}.9"
+        self.add_shell("parent", f"({late}) & exit 0")
+        self.add_shell("other", "sleep 2")
+        self.assertIn("FAILED parent: a sanitizer's report, report.9", self.expect((2, 1, 0)).text)
+
+    def test_case_of_a_program_with_a_report(self):
+        self.write("cases.py", "import json, sys\nopen('words', 'a').write(' '.join(sys.argv[3:]) + '\\n')\n"
+                   "bad = '--only' not in sys.argv\nopen(sys.argv[2], 'w').write(json.dumps({'testsuites': [{'name': 'm.C',"
+                   " 'testsuite': [{'name': 't', 'status': 'RUN', 'result': 'COMPLETED'} |"
+                   " ({'failures': [{'failure': 'late'}]} if bad else {})]}]}))\nsys.exit(bad)\n")
+        self.add("cases", sys.executable, self.path("cases.py"), "--report", "replaced", "m", WORKING_DIRECTORY=self.folder)
+        self.assertEqual(self.expect((1, 0, 0)).unsteady, ["cases: m.C.t"])
+        with open(self.path("words"), encoding="utf-8") as stream:
+            self.assertEqual(set(stream.read().splitlines()), {"m", "m --only m.C.t"})
 
     def test_hangs_once(self):
-        self.add_noise("HangsOnce", TIMEOUT=2)
+        self.add_noise("HangsOnce", TIMEOUT=10)
         answer = self.expect((CASES, 0, 0))
         self.assertEqual(answer.unsteady, ["noise: Noise.HangsOnce"])
-        self.assertIn("-- noise hangs: 2 s are over. Its threads:", answer.text)
+        self.assertIn("-- noise hangs: 10 s are over. Its threads:", answer.text)
         self.assertRegex(answer.text, r"\bpause\b|wchan")
 
     def test_hangs_always(self):
-        self.add_shell("hangs", "sleep 1000 & wait", TIMEOUT=1)
+        self.add_shell("hangs", "sleep 1000 & echo $! >child; wait", TIMEOUT=2, WORKING_DIRECTORY=self.folder)
         answer = self.expect((0, 1, 0))
         self.assertIn("hung, and again: hung, alone, in run 1 of 3", answer.text)
         self.assertIn("sleep 1000", answer.text)  # a child's stack, too
-        self.assertEqual(subprocess.run(["pgrep", "-f", "^sleep 1000$"], check=False, capture_output=True).stdout, b"")
+        with open(self.path("child"), encoding="utf-8") as stream:
+            child = stream.read().strip()
+        if os.path.exists(f"/proc/{child}/stat"):  # nobody has collected it
+            with open(f"/proc/{child}/stat", encoding="utf-8") as stream:
+                self.assertEqual(stream.read().rsplit(")", 1)[1].split()[0], "Z")
 
     def test_python_that_hangs(self):
         self.write("hangs.py", "import time\ndef waits_for_ever():\n    time.sleep(1000)\nwaits_for_ever()\n")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests of the back end for NIXL inside a wheel. Usage: nixl_tests.py [--report FILE] BUILD_FOLDER [TEST...]
+"""Runs tests of the back end for NIXL inside a wheel. Usage: nixl_tests.py [--report FILE] [--only TEST] BUILD_FOLDER [TEST...]
 
 The environment's NIXL_WHEEL names the folder where pip put nixl-cu12 and numpy (scripts/nixl_wheel.sh); TEST is a module,
 class or method, such as test_peers.Release. --report writes all outcomes in GoogleTest's form. The last line is "N passed,
@@ -34,7 +34,10 @@ class Result(unittest.TextTestResult):
         super().stopTest(test)
         self.stream.flush()
         self.seconds[test.id()] = time.monotonic() - self.began
-        print(f"[       {'OK' if test.id() not in self.said() else '--'} ] {test.id()}", flush=True)
+        wrong = self.said().get(test.id(), [])
+        for text in wrong:
+            print(text)
+        print(f"[  FAILED  ] {test.id()}" if wrong else f"[       OK ] {test.id()}", flush=True)
 
     def said(self):
         """{test: what is wrong with it}; a test of several subtests may fail several times, one that was skipped has failed."""
@@ -61,6 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report")
     parser.add_argument("build")
+    parser.add_argument("--only", metavar="TEST", help="in place of all that is named after it")
     parser.add_argument("tests", nargs="*")
     chosen = parser.parse_args()
     build = os.path.abspath(chosen.build)
@@ -75,7 +79,8 @@ def main():
     os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
     sys.path[:0] = [os.environ["NIXL_WHEEL"], HERE]
     loader = unittest.TestLoader()
-    tests = loader.loadTestsFromNames(chosen.tests) if chosen.tests else loader.discover(HERE)
+    names = [chosen.only] if chosen.only else chosen.tests
+    tests = loader.loadTestsFromNames(names) if names else loader.discover(HERE)
     result = unittest.TextTestRunner(verbosity=2, resultclass=Result).run(tests)
     if chosen.report:
         result.write(chosen.report)
