@@ -20,12 +20,12 @@ constexpr size_t kFew = 500;
 constexpr size_t kMany = 4000;
 constexpr size_t kPieceBytes = 64;
 
-// As many steps for each block, whatever their number. What a post takes besides is no more than a
-// few hundred steps, and turns while others use the processor.
-constexpr uint64_t kBesides = 2000;
+// As many steps for each block, whatever their number. A walk inside a walk takes eight times that;
+// twice that is accepted, because how often threads look that wait for imports is the machine's.
 void expectLinear(uint64_t few, uint64_t many) {
+  constexpr uint64_t kBesides = 2000;  // bounds what a post takes that has no blocks
   EXPECT_GE(few, kFew) << "the steps are not counted";
-  EXPECT_LE(many, few * (kMany / kFew) + kBesides);
+  EXPECT_LE(many, 2 * few * (kMany / kFew) + kBesides);
 }
 
 // Regions of one piece each at both sides, and a block for each pair of them.
