@@ -21,11 +21,6 @@
 #include "peerlane/os/fd.h"
 #include "peerlane/os/transfer_status.h"
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22  // Linux 5.14, as the next
-#define MADV_POPULATE_WRITE 23
-#endif
-
 namespace peerlane {
 namespace {
 

@@ -5,12 +5,19 @@
 // between two calls. A snapshot: a thread that unmaps meanwhile makes it stale. Thread: any.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "peerlane/core/status.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22  // Linux 5.14, as the next
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace peerlane {
 
