@@ -29,14 +29,14 @@ part_busy() {
   busy=()
 }
 
-part_long() {
-  ctest --test-dir build -L soak --no-tests=error --output-on-failure
-  ctest --test-dir build-asan -L soak --no-tests=error --output-on-failure
-}
+part_long() { MINUTES=240 scripts/test.sh long asan-long; }
 
 part_repeat() {
-  ctest --test-dir build -L concurrent -LE 'soak|torture' --repeat "until-fail:$rounds" --output-on-failure
-  ctest --test-dir build-tsan -L concurrent -LE 'soak|torture' --repeat "until-fail:$rounds" --output-on-failure
+  local round
+  for ((round = 1; round <= rounds; ++round)); do
+    echo "-- round $round of $rounds"
+    MINUTES=240 scripts/test.sh concurrent tsan-suite
+  done
 }
 
 part_fuzz() { scripts/fuzz.sh $((minutes * 60)); }

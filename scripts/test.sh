@@ -25,7 +25,7 @@ unset WITHIN_MINUTES
 readonly all_stages=(packages scripts format layers shape clocks configure headers build rdma-begin tidy asan-build tsan-build
                      fuzz-build install rdma suite nixl asan-suite asan-nixl tsan-suite fuzz torture)
 # Those that run only when they are named.
-readonly more_stages=(rdma-long coverage)
+readonly more_stages=(rdma-long long asan-long concurrent coverage)
 passed=0
 failed=0
 skipped=0
@@ -129,16 +129,21 @@ stage_install() { quietly scripts/check_install.sh; }
 stage_asan-build() { build asan all; }
 # hwloc loses memory when a recording cannot be read, and so does one of its plugins, which is unloaded by the time of the
 # report and cannot be named: it stays away.
-stage_asan-suite() {
+asan_suite() {
   HWLOC_PLUGINS_PATH=/nonexistent LSAN_OPTIONS=suppressions=$root/scripts/leaks_of_others.txt:print_suppressions=0 \
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    suite build-asan
+    suite build-asan "$@"
 }
+stage_asan-suite() { asan_suite; }
 stage_asan-nixl() { nixl_suite build-asan; }
 stage_tsan-build() { build tsan concurrent_tests; }
 stage_tsan-suite() {
   TSAN_OPTIONS=second_deadlock_stack=1:die_after_fork=0:history_size=4:print_suppressions=0 suite build-tsan -L concurrent -LE 'soak|torture|nixl'
 }
+# Made to be long, and the concurrent ones alone: for soak.sh.
+stage_long() { suite build -L soak; }
+stage_asan-long() { asan_suite -L soak; }
+stage_concurrent() { suite build -L concurrent -LE 'soak|torture|nixl'; }
 stage_fuzz-build() { build fuzz fuzz_targets; }
 stage_fuzz() { scripts/fuzz.sh "$fuzz_seconds"; }
 stage_torture() { suite build -L torture; }
