@@ -168,6 +168,7 @@ Status transferStatus(int error, const char* what) {
     case ETIMEDOUT:
     case EHOSTUNREACH:
     case ENETUNREACH: return Status(Code::kPeerSilent, text);
+    case EFAULT: return Status(Code::kRevoked, text);  // memory that the call was given
     case ENOBUFS:
     case ENOMEM:
     case ETOOMANYREFS: return Status(Code::kUnavailable, text);

@@ -85,7 +85,8 @@ Status setKeepAlive(int fd, std::chrono::nanoseconds limit);
 Result<size_t> sendSome(int fd, std::span<const std::byte> bytes);
 // Receives up to `space`. Returns the count; 0 is the orderly end of the stream.
 Result<size_t> recvSome(int fd, std::span<std::byte> space);
-// The same over several slices, in order. At most kMaxIoSlices, else kInvalidArgument.
+// The same over several slices, in order. At most kMaxIoSlices, else kInvalidArgument. kRevoked:
+// memory of one of them cannot be reached; nothing was taken from or added to the stream.
 Result<size_t> sendVec(int fd, std::span<const IoSlice> slices);
 Result<size_t> recvVec(int fd, std::span<const IoSlice> slices);
 

@@ -10,8 +10,8 @@
 namespace peerlane::internal {
 
 // Of a socket transfer: kTryAgain for EAGAIN (without allocating), kPeerLost for a closed or reset
-// connection, kPeerSilent when the network gave up, kUnavailable when the kernel has no memory for
-// it now, else kSystem. `what` names the call.
+// connection, kPeerSilent when the network gave up, kRevoked for memory that cannot be reached,
+// kUnavailable when the kernel has no memory for it now, else kSystem. `what` names the call.
 Status transferStatus(int error, const char* what);
 
 // Of a call that makes a descriptor: kUnavailable, with advice, when the process has none left;
