@@ -16,6 +16,14 @@ namespace peerlane {
 
 struct RegionRecord;
 
+struct PinnedMemory {
+  std::byte* at = nullptr;
+  // This library mapped it, and it stays as long as the pin. Else it is the program's, which may
+  // unmap, protect or cut it at any time: an agent touches it by calls that survive that alone
+  // (os/mappings/nofault_copy.h).
+  bool isOurs = false;
+};
+
 class RegionDirectory {
  public:
   virtual ~RegionDirectory() = default;
@@ -23,8 +31,8 @@ class RegionDirectory {
   // The address of [offset, offset + bytes) of a live region, pinned: its owner cannot get it back
   // before unpin(). Errors: kInvalidArgument (unknown region, stale generation, range outside, each
   // naming the numbers), kPermissionDenied (rights), kClosed (being unregistered). Thread-safe.
-  virtual Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset,
-                                 uint64_t bytes, Access wanted) = 0;
+  virtual Result<PinnedMemory> pin(uint64_t allocation, uint64_t generation, uint64_t offset,
+                                   uint64_t bytes, Access wanted) = 0;
   virtual void unpin(uint64_t allocation) = 0;
 
   // The region by which a transfer of this side holds [at, +bytes), for links whose devices must

@@ -161,6 +161,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::begin(std::byte* base, uint64
   record->bytes = bytes;
   record->access = access;
   record->memory = std::move(memory);
+  record->isOurs = owned != nullptr;
   record->owned = std::move(owned);
   record->acquired = std::move(acquired);
   PEERLANE_RETURN_IF_ERROR(
@@ -192,8 +193,8 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
   return found->second.record;
 }
 
-Result<std::byte*> RegionTable::pin(uint64_t allocation, uint64_t generation, uint64_t offset,
-                                    uint64_t bytes, Access wanted) {
+Result<PinnedMemory> RegionTable::pin(uint64_t allocation, uint64_t generation, uint64_t offset,
+                                      uint64_t bytes, Access wanted) {
   PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, find(allocation, generation));
   if (!allows(record->access, wanted))
     return Status(Code::kPermissionDenied, regionName(allocation) + " grants " +
@@ -205,7 +206,7 @@ Result<std::byte*> RegionTable::pin(uint64_t allocation, uint64_t generation, ui
                                               std::to_string(bytes) + ") lies outside its " +
                                               std::to_string(record->bytes) + " bytes");
   if (!record->gate.enter()) return record->whyClosed();
-  return record->base + offset;
+  return PinnedMemory{record->base + offset, record->isOurs};
 }
 
 void RegionTable::unpin(uint64_t allocation) {

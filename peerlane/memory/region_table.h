@@ -96,6 +96,7 @@ struct RegionRecord : std::enable_shared_from_this<RegionRecord> {
   Access access = Access::kLocal;
   MemoryDescription memory;
   MemoryHold<Allocation> owned;         // memory from Context::allocate
+  bool isOurs = false;                  // there is, or was, one
   MemoryHold<AcquiredMemory> acquired;  // else: by which its provider holds it for us
   UseGate gate;
   // Kept by a registration cache (RegistrationCache): the program may free the memory without
@@ -175,8 +176,8 @@ class RegionTable final : public RegionDirectory {
   Result<std::shared_ptr<RegionRecord>> find(uint64_t allocation, uint64_t generation) const;
 
   // RegionDirectory: for agents that serve peers.
-  Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset, uint64_t bytes,
-                         Access wanted) override;
+  Result<PinnedMemory> pin(uint64_t allocation, uint64_t generation, uint64_t offset,
+                           uint64_t bytes, Access wanted) override;
   void unpin(uint64_t allocation) override;
   std::shared_ptr<const RegionRecord> holding(const std::byte* at, uint64_t bytes) const override;
   uint64_t changes() const override { return changes_.load(std::memory_order_acquire); }

@@ -8,12 +8,13 @@
 namespace peerlane {
 
 FrameAgent::FrameAgent(std::string name, std::unique_ptr<FramePipe> pipe, RegionDirectory& regions,
-                       std::function<void()> workArrived, bool peerKnowsRevoked)
+                       std::function<void()> workArrived, FrameFeatures peerKnows)
     : name_(std::move(name)),
       pipe_(std::move(pipe)),
       regions_(regions),
       workArrived_(std::move(workArrived)),
-      receiver_(regions, lock_, sender_, peerKnowsRevoked) {}
+      receiver_(regions, lock_, sender_, peerKnows),
+      sender_(peerKnows.trailers) {}
 
 FrameAgent::~FrameAgent() {
   close(Code::kClosed);

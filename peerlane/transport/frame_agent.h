@@ -36,9 +36,9 @@ class FrameAgent final : public Agent {
   // `name` is for log lines ("tcp link to 10.0.0.2:4711"). `workArrived` may be empty; the thread
   // that calls poll(), serve() or close() calls it, under no lock, where poll() or serve() must be
   // called once more. A turn looks for data that its own poll() has brought. `regions`
-  // outlives the agent. `peerKnowsRevoked`: as LinkSurroundings.
+  // outlives the agent. `peerKnows`: as LinkSurroundings.
   FrameAgent(std::string name, std::unique_ptr<FramePipe> pipe, RegionDirectory& regions,
-             std::function<void()> workArrived, bool peerKnowsRevoked = true);
+             std::function<void()> workArrived, FrameFeatures peerKnows = {});
   // Requires: closed, or nothing in flight.
   ~FrameAgent() override;
   FrameAgent(const FrameAgent&) = delete;

@@ -6,7 +6,7 @@
 namespace peerlane {
 
 void FrameBatch::clear() {
-  frames_ = used_ = count_ = at_ = payloadBytes_ = 0;
+  frames_ = used_ = count_ = at_ = payloadBytes_ = trailerCount_ = 0;
   pins_.clear();
   isUntouched_ = true;
 }
@@ -23,10 +23,35 @@ std::span<std::byte> FrameBatch::addHead(const Frame& frame, size_t tableBytes) 
   return head.subspan(kFrameHeaderBytes);
 }
 
-void FrameBatch::add(const Frame& frame, std::span<const FrameBlock> table,
+void FrameBatch::add(Frame frame, std::span<const FrameBlock> table,
                      std::span<const IoSlice> pieces) {
+  frame.trailer = hasTrailers_ && !pieces.empty();
   encodeBlocks(table, addHead(frame, table.size() * kFrameBlockBytes));
   for (const IoSlice& piece : pieces) slices_[count_++] = piece;
+  if (frame.trailer) addTrailer(frame);
+}
+
+void FrameBatch::addTrailer(const Frame& frame) {
+  const std::span<std::byte> trailer = std::span(heads_).subspan(used_, kFrameTrailerBytes);
+  used_ += kFrameTrailerBytes;
+  encodeTrailer(Code::kOk, trailer.first<kFrameTrailerBytes>());
+  trailers_[trailerCount_++] = {count_, {frame.kind, frame.sequence}};
+  slices_[count_++] = {trailer.data(), trailer.size()};
+}
+
+std::optional<FrameBatch::Spoiled> FrameBatch::spoil(Code code) {
+  // As long as the longest piece of a frame. Never written.
+  static std::array<std::byte, kFrameMaxPayload> zeros{};
+  const auto trailer =
+      std::find_if(trailers_.begin(), trailers_.begin() + static_cast<ptrdiff_t>(trailerCount_),
+                   [this](const Trailer& each) { return each.slice >= at_; });
+  const bool isPiece = at_ != count_ && !slices().isOurs(slices_[at_]);
+  if (!isPiece || trailer == trailers_.begin() + static_cast<ptrdiff_t>(trailerCount_))
+    return std::nullopt;
+  slices_[at_].base = zeros.data();
+  auto* const bytes = static_cast<std::byte*>(slices_[trailer->slice].base);
+  encodeTrailer(code, std::span<std::byte, kFrameTrailerBytes>(bytes, kFrameTrailerBytes));
+  return trailer->of;
 }
 
 void FrameBatch::unpinAfterLast(uint64_t allocation) {

@@ -8,17 +8,22 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "peerlane/os/io_slice.h"
 #include "peerlane/transport/frame_format.h"
+#include "peerlane/transport/frame_pipe.h"
 
 namespace peerlane {
 
 class FrameBatch {
  public:
   static constexpr size_t kMostFrames = 32;
+
+  // `hasTrailers`: the peer knows them, so each frame with pieces has one.
+  explicit FrameBatch(bool hasTrailers) : hasTrailers_(hasTrailers) {}
 
   bool isWritten() const { return at_ == count_; }
   // There may be no room for another frame.
@@ -34,22 +39,33 @@ class FrameBatch {
   void clear();
   // `table`: of a list, at the beginning of the payload. The rest of the payload lies in `pieces`,
   // kFrameMaxBlocks at most. Requires: !isFull().
-  void add(const Frame& frame, std::span<const FrameBlock> table = {},
+  void add(Frame frame, std::span<const FrameBlock> table = {},
            std::span<const IoSlice> pieces = {});
   // The pin of `allocation` ends when the frame that was added last is written.
   void unpinAfterLast(uint64_t allocation);
 
-  // The bytes that are left to write.
-  std::span<const IoSlice> slices() const { return std::span(slices_).subspan(at_, count_ - at_); }
+  // The bytes that are left to write: headers, tables and trailers are ours.
+  PipeSlices slices() const {
+    return {std::span(slices_).subspan(at_, count_ - at_), std::span(heads_)};
+  }
+  // The piece at the front of slices() cannot be read: zeros go out for it, and the trailer of its
+  // frame says `code`. Returns which frame that is: its kind and number. Null: it has no trailer,
+  // or the front is no piece.
+  struct Spoiled {
+    FrameKind kind = FrameKind::kPut;
+    uint64_t sequence = 0;
+  };
+  std::optional<Spoiled> spoil(Code code);
   // The pipe took `bytes` of slices(). Appends the allocations whose pins end.
   void written(size_t bytes, std::vector<uint64_t>& unpinned);
   // Nothing is written any more: appends all allocations whose pins have not ended.
   void abandon(std::vector<uint64_t>& unpinned);
 
  private:
-  static constexpr size_t kHeadOfFrame = kFrameHeaderBytes + kFrameMaxBlocks * kFrameBlockBytes;
+  static constexpr size_t kHeadOfFrame =
+      kFrameHeaderBytes + kFrameMaxBlocks * kFrameBlockBytes + kFrameTrailerBytes;
   static constexpr size_t kHeadBytes = 16 * 1024;
-  static constexpr size_t kSlicesOfFrame = 1 + kFrameMaxBlocks;  // its head, its payload
+  static constexpr size_t kSlicesOfFrame = 2 + kFrameMaxBlocks;  // its head, payload and trailer
   static constexpr size_t kMostSlices = 768;
   static_assert(kMostSlices <= kMaxIoSlices);
   struct Pin {
@@ -57,11 +73,20 @@ class FrameBatch {
     uint64_t allocation = 0;
   };
 
-  std::span<std::byte> addHead(const Frame& frame, size_t tableBytes);
+  struct Trailer {
+    size_t slice = 0;
+    Spoiled of{};  // its frame
+  };
 
-  std::array<std::byte, kHeadBytes> heads_;  // headers and tables
+  std::span<std::byte> addHead(const Frame& frame, size_t tableBytes);
+  void addTrailer(const Frame& frame);
+
+  const bool hasTrailers_;
+  std::array<std::byte, kHeadBytes> heads_;  // headers, tables, trailers
   std::array<IoSlice, kMostSlices> slices_;
   std::vector<Pin> pins_;
+  std::array<Trailer, kMostFrames> trailers_;
+  size_t trailerCount_ = 0;
   size_t frames_ = 0;
   size_t used_ = 0;   // of heads_
   size_t count_ = 0;  // of slices_

@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint16_t kMagic = 0x4c50;  // "PL" as it lies in memory
 constexpr uint8_t kLastFlag = 1;
+constexpr uint8_t kTrailerFlag = 2;  // of the kinds that have data
 
 // Which fields a kind uses; a field that it does not use must be zero. `sequence` is used by all.
 struct KindRule {
@@ -58,6 +59,8 @@ Status checkMeaning(const Frame& frame) {
     return corrupt("flags", kLastFlag, std::string("0 in a ") + kind + " frame");
   const bool isWord = frame.kind == FrameKind::kStore32 || frame.kind == FrameKind::kStore64 ||
                       frame.kind == FrameKind::kAdd64;
+  if (frame.trailer && frame.payload == 0)
+    return corrupt("flags", kTrailerFlag, "no trailer without a payload");
   if (frame.after != 0 && (!isWord || frame.after >= frame.sequence))
     return corrupt("flags, after", frame.after,
                    isWord ? "less than the sequence, " + std::to_string(frame.sequence)
@@ -100,7 +103,8 @@ void encodeFrame(const Frame& frame, std::span<std::byte, kFrameHeaderBytes> out
   ByteWriter writer(out);
   writer.u16(kMagic);
   writer.u8(static_cast<uint8_t>(frame.kind));
-  writer.u8(static_cast<uint8_t>(frame.after << 1 | (frame.last ? kLastFlag : 0)));
+  writer.u8(static_cast<uint8_t>(frame.after << 1 | (frame.last ? kLastFlag : 0) |
+                                 (frame.trailer ? kTrailerFlag : 0)));
   writer.u32(frame.payload);
   writer.u64(frame.sequence);
   writer.u64(frame.allocation);
@@ -121,7 +125,10 @@ Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes) {
   Frame frame;
   frame.kind = static_cast<FrameKind>(kind);
   frame.last = (flags & kLastFlag) != 0;
-  frame.after = static_cast<uint8_t>(flags >> 1);
+  const bool hasData = frame.kind == FrameKind::kPut || frame.kind == FrameKind::kPutList ||
+                       frame.kind == FrameKind::kGetData;
+  frame.trailer = hasData && (flags & kTrailerFlag) != 0;
+  frame.after = static_cast<uint8_t>((frame.trailer ? flags & ~kTrailerFlag : flags) >> 1);
   frame.payload = reader.u32();
   frame.sequence = reader.u64();
   frame.allocation = reader.u64();
@@ -131,6 +138,19 @@ Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes) {
   PEERLANE_RETURN_IF_ERROR(reader.finish("frame"));
   PEERLANE_RETURN_IF_ERROR(checkMeaning(frame));
   return frame;
+}
+
+void encodeTrailer(Code code, std::span<std::byte, kFrameTrailerBytes> out) {
+  ByteWriter writer(out);
+  writer.u64(static_cast<uint64_t>(code));
+  PEERLANE_CHECK(writer.ok());
+}
+
+Result<Code> parseTrailer(std::span<const std::byte, kFrameTrailerBytes> bytes) {
+  ByteReader reader(bytes);
+  const uint64_t code = reader.u64();
+  if (code > kMostCode) return corrupt("trailer", code, "at most " + std::to_string(kMostCode));
+  return static_cast<Code>(code);
 }
 
 void encodeBlocks(std::span<const FrameBlock> blocks, std::span<std::byte> out) {

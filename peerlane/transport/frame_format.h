@@ -4,11 +4,12 @@
 // Plain values and two pure functions; frame_sender and frame_receiver decide when frames are sent.
 // docs/wire.md, section Frames, is the specification.
 //
-// A frame is a header of 48 bytes, little endian, and `payload` bytes after it:
+// A frame is a header of 48 bytes, little endian, and `payload` bytes after it, with a trailer of 8
+// bytes behind them where the flags say so:
 //
 //    0  u16  magic 0x4c50
 //    2  u8   kind
-//    3  u8   flags: bit 0 = last; bits 1 to 7 of a word: after
+//    3  u8   flags: bit 0 = last; bits 1 to 7 of a word: after; bit 1 of data: trailer
 //    4  u32  payload
 //    8  u64  sequence
 //   16  u64  allocation
@@ -43,9 +44,18 @@ enum class FrameKind : uint8_t {
   kGetList = 12,  // as kGetRequest, for `value` blocks of one region: the payload is their table
 };
 
+// What the peer's version knows: it is told no more.
+struct FrameFeatures {
+  bool revoked = true;   // the code kRevoked; one that does not know it is told kClosed
+  bool trailers = true;  // Frame::trailer
+};
+
 struct Frame {
   FrameKind kind = FrameKind::kFlush;
   bool last = false;
+  // A trailer follows the payload: it says whether the payload is what lay in the memory, for that
+  // may be gone when a pipe comes to read it.
+  bool trailer = false;
   // Of a store or add: it is refused if the entry so many numbers before it was. 0: in no case.
   uint8_t after = 0;
   uint32_t payload = 0;
@@ -59,6 +69,7 @@ struct Frame {
 };
 
 inline constexpr size_t kFrameHeaderBytes = 48;
+inline constexpr size_t kFrameTrailerBytes = 8;
 inline constexpr uint8_t kFrameMostAfter = 127;
 // A longer payload is a violation. Small enough that other frames do not wait long for the end of
 // one.
@@ -83,6 +94,11 @@ void encodeFrame(const Frame& frame, std::span<std::byte, kFrameHeaderBytes> out
 // The bytes may come from a stranger. Errors: kCorrupt naming the field, its value and the accepted
 // values.
 Result<Frame> parseFrame(std::span<const std::byte, kFrameHeaderBytes> bytes);
+
+// kOk: the payload before it is good; else why it is not, and its bytes mean nothing.
+void encodeTrailer(Code code, std::span<std::byte, kFrameTrailerBytes> out);
+// Errors: kCorrupt.
+Result<Code> parseTrailer(std::span<const std::byte, kFrameTrailerBytes> bytes);
 
 // The table of a list, kFrameBlockBytes a block.
 void encodeBlocks(std::span<const FrameBlock> blocks, std::span<std::byte> out);

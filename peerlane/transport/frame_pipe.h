@@ -2,11 +2,16 @@
 //
 // FramePipe: a stream of bytes in both directions that never blocks. Knows nothing of frames.
 //
+// The bytes lie in memory of the library or of its program. The program may take its memory away at
+// any time, or another one cut the file behind it: a pipe touches it only by means that survive
+// that (os/mappings/nofault_copy.h, system calls).
+//
 // Threads: writable(), write() and hasUnsent() may be called by any thread, one at a time (the
 // agent's lock); readable(), read(), hasUnread(), refresh() and close() by the thread that polls
 // the link. The two groups may run at once, except close(): no other call may run beside it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -15,15 +20,32 @@
 
 namespace peerlane {
 
+struct PipeSlices {
+  std::span<const IoSlice> slices;
+  // Slices that begin here are memory of the library, which stays; any other may be the program's,
+  // and has 1 byte or more.
+  std::span<const std::byte> ours{};
+
+  bool isOurs(const IoSlice& slice) const {
+    const auto* const base = static_cast<const std::byte*>(slice.base);
+    return base >= ours.data() && base < ours.data() + ours.size();
+  }
+  bool areOurs() const {
+    return std::ranges::all_of(slices, [this](const IoSlice& slice) { return isOurs(slice); });
+  }
+};
+
 class FramePipe {
  public:
   virtual ~FramePipe() = default;
 
   // False when a write would certainly take nothing: not connected yet, or full when last tried.
   virtual bool writable() = 0;
-  // Takes a prefix of `slices` and returns its bytes; 0 when no byte fits now. At most
-  // kMaxIoSlices. Errors are sticky: kPeerLost (the other end is gone), kCorrupt, kSystem, ...
-  virtual Result<size_t> write(std::span<const IoSlice> slices) = 0;
+  // Takes a prefix of the slices and returns its bytes; 0 when no byte fits now. At most
+  // kMaxIoSlices. Errors: kRevoked: the memory of the first slice cannot be read, in part, and
+  // nothing was taken; the pipe goes on. All others are sticky: kPeerLost (the other end is gone),
+  // kCorrupt, kSystem, ...
+  virtual Result<size_t> write(const PipeSlices& from) = 0;
 
   // Bytes that write() took lie in the pipe itself, because they found no room: the next write()
   // sends them first, and may be one of no slices. Never beside writable(), but for a change of
@@ -32,9 +54,11 @@ class FramePipe {
 
   // False when a read would certainly find neither bytes nor an error.
   virtual bool readable() = 0;
-  // Fills a prefix of `slices` and returns its bytes; 0 when no byte has arrived. Errors as above;
-  // the orderly end of the stream is kPeerLost, after every byte that came before it.
-  virtual Result<size_t> read(std::span<const IoSlice> slices) = 0;
+  // Fills a prefix of the slices and returns its bytes; 0 when no byte has arrived. Errors as
+  // above, but kRevoked: memory of one of the slices that are not ours cannot be written, and no
+  // byte was taken from the stream; some may have been copied. The orderly end of the stream is
+  // kPeerLost, after every byte that came before it.
+  virtual Result<size_t> read(const PipeSlices& to) = 0;
   // Bytes, or an error, that came lie in the pipe itself: no wake-up will tell of them.
   virtual bool hasUnread() const { return false; }
 

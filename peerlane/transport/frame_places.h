@@ -4,13 +4,12 @@
 // value.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <span>
 
 #include "peerlane/os/io_slice.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 #include "peerlane/transport/frame_format.h"
 
 namespace peerlane {
@@ -26,14 +25,13 @@ class FramePlaces {
   void advance(size_t bytes) {
     at_ += takeBytes(std::span(slices_).subspan(at_, count_ - at_), bytes);
   }
-  // Copies them there.
-  void fill(std::span<const std::byte> from) {
-    for (size_t i = at_; !from.empty() && i < count_; ++i) {
-      const size_t part = std::min(from.size(), slices_[i].bytes);
-      std::memcpy(slices_[i].base, from.data(), part);
-      advance(part);
-      from = from.subspan(part);
-    }
+  // Copies them there. False: the memory cannot be written.
+  bool fill(std::span<std::byte> from) {
+    if (at_ == count_ || from.empty()) return true;
+    const IoSlice source{from.data(), from.size()};
+    const bool isFilled = nofaultWrite(slices(), {&source, 1}) == from.size();
+    if (isFilled) advance(from.size());
+    return isFilled;
   }
 
  private:

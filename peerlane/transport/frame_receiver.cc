@@ -16,13 +16,14 @@ Status FrameReceiver::pump(FramePipe& pipe, size_t budget, FrameEffects& effects
   for (;;) {
     PEERLANE_RETURN_IF_ERROR(useBuffered(effects));
     if ((moved >= budget && !pipe.hasUnread()) || !pipe.readable()) return {};
-    PEERLANE_ASSIGN(const size_t bytes, readMore(pipe));
+    PEERLANE_ASSIGN(const size_t bytes, readMore(pipe, effects));
     if (bytes == 0) return {};
     moved += bytes;
   }
 }
 
-// Afterwards the buffer holds less than a header or a table, and nothing while a payload goes on.
+// Afterwards the buffer holds less than a header, a table or a trailer, and nothing while a payload
+// goes on.
 Status FrameReceiver::useBuffered(FrameEffects& effects) {
   for (;;) {
     if (inTable_) {
@@ -31,10 +32,11 @@ Status FrameReceiver::useBuffered(FrameEffects& effects) {
     }
     if (inPayload_) {
       const size_t bytes = std::min<size_t>(payloadLeft_, buffered());
-      places_.fill(std::span(buffer_).subspan(begin_, bytes));
+      if (!places_.fill(std::span(buffer_).subspan(begin_, bytes))) dropPlaces(effects);
       begin_ += bytes;
       payloadLeft_ -= static_cast<uint32_t>(bytes);
-      if (payloadLeft_ != 0) return {};
+      if (payloadLeft_ != 0 || (frame_.trailer && buffered() < kFrameTrailerBytes)) return {};
+      if (frame_.trailer) PEERLANE_RETURN_IF_ERROR(endTrailer());
       PEERLANE_RETURN_IF_ERROR(endPayload(effects));
     }
     if (buffered() < kFrameHeaderBytes) return {};
@@ -47,22 +49,59 @@ Status FrameReceiver::useBuffered(FrameEffects& effects) {
 }
 
 // The rest of a payload goes to its place directly, the bytes after it into the buffer.
-Result<size_t> FrameReceiver::readMore(FramePipe& pipe) {
+Result<size_t> FrameReceiver::readMore(FramePipe& pipe, FrameEffects& effects) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
   end_ -= begin_;
   begin_ = 0;
   std::array<IoSlice, kFrameMaxBlocks + 1> slices;
   const std::span<const IoSlice> places = places_.slices();
   auto last = std::copy(places.begin(), places.end(), slices.begin());
-  *last++ = {buffer_.data() + end_, buffer_.size() - end_};
-  const size_t direct = places.empty() ? 0 : payloadLeft_;
-  Result<size_t> read = pipe.read(std::span(slices.begin(), last));
+  const IoSlice rest{buffer_.data() + end_, buffer_.size() - end_};
+  *last++ = rest;
+  size_t direct = places.empty() ? 0 : payloadLeft_;
+  Result<size_t> read = pipe.read({std::span(slices.begin(), last), std::span(buffer_)});
+  if (read.status().code() == Code::kRevoked && !places.empty()) {
+    dropPlaces(effects);
+    direct = 0;
+    read = pipe.read({std::span(&rest, 1), std::span(buffer_)});
+  }
   if (!read) return read;
   const size_t placed = std::min(*read, direct);
   places_.advance(placed);
   payloadLeft_ -= static_cast<uint32_t>(placed);
   end_ += *read - placed;
   return read;
+}
+
+// Their memory cannot be written: the rest of the payload is dropped, and what it belongs to fails.
+void FrameReceiver::dropPlaces(FrameEffects& effects) {
+  places_.clear();
+  if (logEnabled(LogLevel::kInfo))
+    effects.refused.push_back(
+        std::string(frameKindName(frame_.kind)) +
+        " frame refused: the memory it is for was unmapped, protected or cut");
+  spoil(Code::kRevoked);
+}
+
+void FrameReceiver::spoil(Code code) {
+  if (frame_.kind == FrameKind::kGetData) {
+    const MutexLock lock(lock_);
+    sender_.spoilRequest(frame_.sequence, code);
+  } else if (entryCode_ == Code::kOk) {
+    entryCode_ = toldAs(code);
+  }
+}
+
+Code FrameReceiver::toldAs(Code code) const {
+  return code == Code::kRevoked && !peerKnows_.revoked ? Code::kClosed : code;
+}
+
+Status FrameReceiver::endTrailer() {
+  const auto bytes = std::span<const std::byte>(buffer_).subspan(begin_, kFrameTrailerBytes);
+  begin_ += kFrameTrailerBytes;
+  PEERLANE_ASSIGN(const Code code, parseTrailer(bytes.first<kFrameTrailerBytes>()));
+  if (code != Code::kOk) spoil(code);
+  return {};
 }
 
 Status FrameReceiver::beginFrame(const Frame& frame, FrameEffects& effects) {
@@ -190,19 +229,24 @@ Status FrameReceiver::performWord(const Frame& frame, FrameEffects& effects) {
     entryCode_ = before->second;
     return endEntry();
   }
-  Result<std::byte*> at = pin(frame, bytes, Access::kRemoteWrite, effects);
-  if (!at) {
-    entryCode_ = at.status().code();
+  const Result<PinnedMemory> pinned = pin(frame, bytes, Access::kRemoteWrite, effects);
+  if (!pinned) {
+    entryCode_ = pinned.status().code();
     return endEntry();
   }
-  if (reinterpret_cast<uintptr_t>(*at) % bytes != 0) {
+  std::byte* const at = pinned->at;
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0) {
     entryCode_ = Code::kInvalidArgument;
+  } else if (!pinned->isOurs) {
+    // No call of the system stores a word at once, and a plain store would end the process where
+    // the memory is gone. Words of this library lie in memory of its own.
+    entryCode_ = Code::kNotSupported;
   } else if (frame.kind == FrameKind::kAdd64) {
-    addWord(*at, frame.value);
+    addWord(at, frame.value);
   } else {
     // Release: a thread of any process that reads the word by an acquiring load also sees the
     // writes of earlier frames. Sequentially consistent for the wake rule.
-    storeWord(*at, width, frame.value, std::memory_order_seq_cst);
+    storeWord(at, width, frame.value, std::memory_order_seq_cst);
   }
   regions_.unpin(frame.allocation);
   effects.stored = true;
@@ -252,17 +296,16 @@ Status FrameReceiver::cancelRequests(const Frame& frame) {
   return {};
 }
 
-Result<std::byte*> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access wanted,
-                                      FrameEffects& effects) {
-  Result<std::byte*> at = Status(Code::kInvalidArgument, "offset and length wrap around");
+Result<PinnedMemory> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Access wanted,
+                                        FrameEffects& effects) {
+  Result<PinnedMemory> at = Status(Code::kInvalidArgument, "offset and length wrap around");
   if (bytes <= std::numeric_limits<uint64_t>::max() - frame.offset)
     at = regions_.pin(frame.allocation, frame.generation, frame.offset, bytes, wanted);
   if (!at && logEnabled(LogLevel::kInfo))
     effects.refused.push_back(std::string(frameKindName(frame.kind)) +
                               " frame refused: " + std::string(at.status().message()));
-  if (!at && at.status().code() == Code::kRevoked && !peerKnowsRevoked_)
-    return Status(Code::kClosed, std::string(at.status().message()));
-  return at;
+  if (at) return at;
+  return Status(toldAs(at.status().code()), std::string(at.status().message()));
 }
 
 // All blocks lie in one region, so one pin holds them: from the first byte of any to the last. The
@@ -280,8 +323,8 @@ Result<std::byte*> FrameReceiver::pin(const Frame& frame, std::span<const FrameB
   }
   // More than any region has.
   const uint64_t bytes = wraps ? std::numeric_limits<uint64_t>::max() : end - whole.offset;
-  PEERLANE_ASSIGN(std::byte* const at, pin(whole, bytes, wanted, effects));
-  return at - whole.offset;
+  PEERLANE_ASSIGN(const PinnedMemory pinned, pin(whole, bytes, wanted, effects));
+  return pinned.at - whole.offset;
 }
 
 // Under one lock: a get that is abandoned in between would end while its payload is still taken.

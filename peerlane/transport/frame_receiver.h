@@ -26,8 +26,8 @@ namespace peerlane {
 class FrameReceiver {
  public:
   // `lock` guards `sender`. All three outlive the receiver.
-  FrameReceiver(RegionDirectory& regions, Mutex& lock, FrameSender& sender, bool peerKnowsRevoked)
-      : regions_(regions), lock_(lock), sender_(sender), peerKnowsRevoked_(peerKnowsRevoked) {}
+  FrameReceiver(RegionDirectory& regions, Mutex& lock, FrameSender& sender, FrameFeatures peerKnows)
+      : regions_(regions), lock_(lock), sender_(sender), peerKnows_(peerKnows) {}
 
   // Reads at most about `budget` bytes, and all that lies in the pipe; `moved` tells how many, also
   // after an error. Errors: the pipe's, and kCorrupt for frames that a correct peer never sends.
@@ -46,9 +46,13 @@ class FrameReceiver {
 
   size_t buffered() const { return end_ - begin_; }
   Status useBuffered(FrameEffects& effects);
-  Result<size_t> readMore(FramePipe& pipe);
+  Result<size_t> readMore(FramePipe& pipe, FrameEffects& effects);
+  void dropPlaces(FrameEffects& effects);
   Status beginFrame(const Frame& frame, FrameEffects& effects);
   Status endPayload(FrameEffects& effects);
+  Status endTrailer();
+  void spoil(Code code);
+  Code toldAs(Code code) const;
   Status beginPut(const Frame& frame, FrameEffects& effects);
   void beginBlocks(std::span<const FrameBlock> blocks, FrameEffects& effects);
   Status endTable(FrameEffects& effects);
@@ -62,18 +66,20 @@ class FrameReceiver {
   Result<std::byte*> pin(const Frame& frame, std::span<const FrameBlock> blocks, Access wanted,
                          FrameEffects& effects);
   Status cancelRequests(const Frame& frame);
-  Result<std::byte*> pin(const Frame& frame, uint64_t bytes, Access wanted, FrameEffects& effects);
+  Result<PinnedMemory> pin(const Frame& frame, uint64_t bytes, Access wanted,
+                           FrameEffects& effects);
 
   RegionDirectory& regions_;
   Mutex& lock_;
   FrameSender& sender_ PEERLANE_GUARDED_BY(lock_);
-  const bool peerKnowsRevoked_;
+  const FrameFeatures peerKnows_;
 
   Frame frame_;  // whose payload is being received
   bool inPayload_ = false;
   bool inTable_ = false;  // at its beginning, before the table of a list
   uint32_t payloadLeft_ = 0;
-  FramePlaces places_;   // empty: dropped (refused, or a get that was abandoned)
+  // Empty: dropped (refused, a get that was abandoned, or memory that is gone).
+  FramePlaces places_;
   bool pinned_ = false;  // frame_.allocation, for this payload
 
   bool entryOpen_ = false;      // a put whose last frame has not come

@@ -41,11 +41,19 @@ void FrameReplies::drop(uint64_t first, uint64_t last) {
   replies_.erase(from, to);
 }
 
+void FrameReplies::spoil(uint64_t request, Code code) {
+  if (replies_.empty() || replies_.front().request != request) return;
+  replies_.front().spoiled = code;
+  dropped_.push_back(std::move(replies_.front()));
+  replies_.pop_front();
+}
+
 bool FrameReplies::addFrame(FrameBatch& batch) {
   if (isEmpty()) return false;
   if (!dropped_.empty()) {
-    const Code refusal = dropped_.front().refusal;
-    addRefusal(batch, dropped_.front(), refusal != Code::kOk ? refusal : Code::kCancelled);
+    const GetReply& reply = dropped_.front();
+    const Code partly = reply.spoiled != Code::kOk ? reply.spoiled : Code::kCancelled;
+    addRefusal(batch, reply, reply.refusal != Code::kOk ? reply.refusal : partly);
     dropped_.pop_front();
     return true;
   }

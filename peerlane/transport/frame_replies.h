@@ -26,6 +26,7 @@ struct GetReply {
   uint64_t bytes = 0;            // of all
   uint64_t sent = 0;
   Code refusal = Code::kOk;
+  Code spoiled = Code::kOk;  // a block could not be read, when others had been sent
 };
 
 class FrameReplies {
@@ -37,6 +38,9 @@ class FrameReplies {
   // The peer cancelled its requests `first` to `last`: data of them that is not yet cut is not
   // sent, and they are answered before the others.
   void drop(uint64_t first, uint64_t last);
+  // A block of the request whose data is being cut could not be read: no more of it is sent, and it
+  // is refused with `code`. No effect on one that is completely cut.
+  void spoil(uint64_t request, Code code);
   // Cuts the next frame; false: there is none. Requires: !batch.isFull().
   bool addFrame(FrameBatch& batch);
   // Nothing is answered any more: appends the allocations whose pins end.
@@ -46,7 +50,7 @@ class FrameReplies {
   void addData(FrameBatch& batch, GetReply& reply);
 
   std::deque<GetReply> replies_;
-  std::deque<GetReply> dropped_;  // cancelled by the peer, not answered
+  std::deque<GetReply> dropped_;  // cancelled by the peer, or spoiled; not answered
 };
 
 }  // namespace peerlane

@@ -40,6 +40,11 @@ Status FrameRequests::destination(const Frame& frame, FramePlaces& places) {
   return {};
 }
 
+void FrameRequests::spoil(uint64_t request, Code code) {
+  if (open_.empty() || open_.front().sequence != request) return;
+  if (open_.front().spoiled == Code::kOk) open_.front().spoiled = code;
+}
+
 Result<FrameRequests::Part> FrameRequests::end(uint64_t request, Code code) {
   const auto found = std::lower_bound(
       open_.begin(), open_.end(), request,
@@ -49,7 +54,8 @@ Result<FrameRequests::Part> FrameRequests::end(uint64_t request, Code code) {
     return Status(Code::kCorrupt, "answer to get request " + std::to_string(request) +
                                       ", which is not the oldest open one");
   // Data of an abandoned one may have been dropped.
-  const Part part{found->work, found->abandoned != Code::kOk ? found->abandoned : code};
+  const Code first = found->abandoned != Code::kOk ? found->abandoned : found->spoiled;
+  const Part part{found->work, first != Code::kOk ? first : code};
   open_.erase(found);
   return part;
 }

@@ -41,6 +41,8 @@ class FrameRequests {
   // Sets `places` to where the payload of `frame` (kGetData) belongs; counted as arrived from then
   // on. Empty: nowhere, its request was abandoned. Errors: kCorrupt.
   Status destination(const Frame& frame, FramePlaces& places);
+  // The oldest request ends with `code`, whatever end() is told.
+  void spoil(uint64_t request, Code code);
   // The oldest request has ended with `code`, or an abandoned one, which may overtake older ones.
   // Errors: kCorrupt.
   Result<Part> end(uint64_t request, Code code);
@@ -85,6 +87,7 @@ class FrameRequests {
     uint64_t bytes = 0;
     uint64_t arrived = 0;
     Code abandoned = Code::kOk;  // the peer was told, or will be
+    Code spoiled = Code::kOk;
   };
 
   std::deque<Request> open_;

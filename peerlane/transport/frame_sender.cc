@@ -114,12 +114,31 @@ Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& e
     fill(effects);
     if (batch_.isWritten() && !pipe.hasUnsent()) break;
     Result<size_t> written = pipe.write(batch_.slices());
+    if (written.status().code() == Code::kRevoked) {
+      PEERLANE_RETURN_IF_ERROR(spoil(effects));
+      continue;
+    }
     if (!written) return written.status();
     if (*written == 0) break;
     moved += *written;
     batch_.written(*written, effects.unpinned);
   }
   return moved;
+}
+
+// The frame's length was told, so its bytes must come; no further one of its work is cut.
+Status FrameSender::spoil(FrameEffects& effects) {
+  const auto spoiled = batch_.spoil(Code::kRevoked);
+  if (!spoiled)
+    return Status(Code::kUnavailable,
+                  "memory that was being sent was unmapped, protected or cut, and this peer's "
+                  "version of Peerlane cannot be told of that");
+  if (spoiled->kind == FrameKind::kGetData)
+    replies_.spoil(spoiled->sequence, Code::kRevoked);
+  else if (current_ != nullptr && current_->entry->verb == Verb::kPut &&
+           current_->scratch[0] == spoiled->sequence)
+    abandon(*current_, Code::kRevoked, effects);
+  return {};
 }
 
 bool FrameSender::cutWholly(FrameEffects& effects) {

@@ -39,6 +39,8 @@ struct FrameEffects {
 
 class FrameSender {
  public:
+  explicit FrameSender(bool hasTrailers = true) : batch_(hasTrailers) {}
+
   // A batch of frames takes no further one beyond this, so that an acknowledgement does not wait
   // long.
   static constexpr size_t kBatchBytes = 2 * kFrameMaxPayload;
@@ -74,7 +76,9 @@ class FrameSender {
   // To the peer's get requests.
   FrameReplies& replies() { return replies_; }
 
-  // Writes at most about `budget` bytes; returns how many. Errors: the pipe's.
+  // Writes at most about `budget` bytes; returns how many. Memory that cannot be read any more
+  // fails its work, or the peer's request, alone (kRevoked). Errors: the pipe's; kUnavailable (the
+  // peer is of a version that cannot be told of such memory).
   Result<size_t> pump(FramePipe& pipe, size_t budget, FrameEffects& effects);
   // Acknowledgements, or frames that were cut, wait and nothing of them is written.
   bool owes() const { return !acks_.empty() || (!batch_.isWritten() && batch_.isUntouched()); }
@@ -101,6 +105,9 @@ class FrameSender {
   Status destination(const Frame& frame, FramePlaces& places) {
     return requests_.destination(frame, places);
   }
+  // Memory for data of this request, the oldest, cannot be written, or the peer could not read its:
+  // it ends with `code`, whatever else comes.
+  void spoilRequest(uint64_t request, Code code) { requests_.spoil(request, code); }
   // The oldest request ended: its last byte has arrived, or the peer refused it. Or an abandoned
   // request ended, which may overtake older ones.
   Status requestEnded(uint64_t request, Code code, FrameEffects& effects);
@@ -130,6 +137,7 @@ class FrameSender {
   void entryCut(AgentWork& work);
   void getPartEnded(AgentWork& work, Code code, FrameEffects& effects);
   void noteRoom(FrameEffects& effects);
+  Status spoil(FrameEffects& effects);
 
   FrameBatch batch_;
 

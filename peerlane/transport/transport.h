@@ -19,6 +19,7 @@
 #include "peerlane/os/socket.h"
 #include "peerlane/os/unix_peer.h"
 #include "peerlane/program/model/bell.h"
+#include "peerlane/transport/frame_format.h"
 #include "peerlane/transport/link.h"
 
 namespace peerlane::cpu {
@@ -57,7 +58,7 @@ struct LinkSurroundings {
   std::function<void()> workArrived;  // to be called when serve() of some mailbox may go on
   std::function<void()> woken{};      // to be called when a peer's wake has come
   cpu::CopyTeam* copyTeam = nullptr;  // threads that help with large copies; null: none
-  bool peerKnowsRevoked = true;       // as a code; one that does not is told kClosed
+  FrameFeatures peerKnows{};          // of what frames may say
   // To the other end of this link; null: the peer is of an earlier version that knows none, so
   // whatever needs one is done without.
   std::shared_ptr<LinkLine> line{};

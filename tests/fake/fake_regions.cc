@@ -27,6 +27,11 @@ void FakeRegions::refuse(uint64_t allocation, Code why) {
   regions_.at(allocation).refusal = why;
 }
 
+void FakeRegions::giveToProgram(uint64_t allocation) {
+  const MutexLock lock(mutex_);
+  regions_.at(allocation).isOurs = false;
+}
+
 void FakeRegions::hold(std::shared_ptr<const RegionRecord> record) {
   const MutexLock lock(mutex_);
   held_.push_back(std::move(record));
@@ -52,8 +57,8 @@ uint64_t FakeRegions::pinsEver() const {
   return pinsEver_;
 }
 
-Result<std::byte*> FakeRegions::pin(uint64_t allocation, uint64_t generation, uint64_t offset,
-                                    uint64_t bytes, Access wanted) {
+Result<PinnedMemory> FakeRegions::pin(uint64_t allocation, uint64_t generation, uint64_t offset,
+                                      uint64_t bytes, Access wanted) {
   const MutexLock lock(mutex_);
   const auto found = regions_.find(allocation);
   if (found == regions_.end())
@@ -74,7 +79,7 @@ Result<std::byte*> FakeRegions::pin(uint64_t allocation, uint64_t generation, ui
                                               std::to_string(size) + " bytes");
   ++region.pins;
   ++pinsEver_;
-  return region.memory.data() + offset;
+  return PinnedMemory{region.memory.data() + offset, region.isOurs};
 }
 
 void FakeRegions::unpin(uint64_t allocation) {

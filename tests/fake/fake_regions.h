@@ -25,6 +25,8 @@ class FakeRegions final : public RegionDirectory {
   void renew(uint64_t allocation);
   // As if unregistering had begun: what comes now is refused with kClosed.
   void beginClosing(uint64_t allocation) { refuse(allocation, Code::kClosed); }
+  // As if it were memory of the program.
+  void giveToProgram(uint64_t allocation);
   // Or as if its memory had been taken back: with kRevoked.
   void refuse(uint64_t allocation, Code why);
 
@@ -36,8 +38,8 @@ class FakeRegions final : public RegionDirectory {
   // Pins ever made.
   uint64_t pinsEver() const;
 
-  Result<std::byte*> pin(uint64_t allocation, uint64_t generation, uint64_t offset, uint64_t bytes,
-                         Access wanted) override;
+  Result<PinnedMemory> pin(uint64_t allocation, uint64_t generation, uint64_t offset,
+                           uint64_t bytes, Access wanted) override;
   void unpin(uint64_t allocation) override;
   std::shared_ptr<const RegionRecord> holding(const std::byte* at, uint64_t bytes) const override;
 
@@ -47,6 +49,7 @@ class FakeRegions final : public RegionDirectory {
     Access access = Access::kLocal;
     uint64_t generation = 1;
     Code refusal = Code::kOk;
+    bool isOurs = true;
     uint64_t pins = 0;
   };
 

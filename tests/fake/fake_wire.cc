@@ -6,8 +6,10 @@
 #include <deque>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 
 namespace peerlane {
 
@@ -58,18 +60,22 @@ class FakePipe final : public FramePipe {
     if (shared_->frozen[side_]) return false;
     return shared_->lost() || out().bytes.size() < shared_->capacity;
   }
-  Result<size_t> write(std::span<const IoSlice> slices) override {
+  Result<size_t> write(const PipeSlices& from) override {
     const MutexLock lock(shared_->mutex);
     if (shared_->frozen[side_]) return size_t{0};
     if (shared_->lost() || in().ended) return Status(Code::kPeerLost, "the fake wire was cut");
     size_t room = shared_->portion(shared_->capacity - out().bytes.size());
     size_t taken = 0;
-    for (const IoSlice& slice : slices) {
-      const auto* from = static_cast<const std::byte*>(slice.base);
-      const size_t bytes = std::min(slice.bytes, room);
-      out().bytes.insert(out().bytes.end(), from, from + bytes);
+    for (const IoSlice& slice : from.slices) {
+      std::vector<std::byte> copy(std::min(slice.bytes, room));
+      const size_t bytes = nofaultRead(copy, {&slice, 1}, 0);
+      out().bytes.insert(out().bytes.end(), copy.begin(),
+                         copy.begin() + static_cast<ptrdiff_t>(bytes));
       taken += bytes;
       room -= bytes;
+      if (bytes == copy.size()) continue;
+      if (taken == 0) return Status(Code::kRevoked, "memory to be sent cannot be read");
+      break;
     }
     out().written += taken;
     return taken;
@@ -80,19 +86,24 @@ class FakePipe final : public FramePipe {
     if (shared_->frozen[side_]) return false;
     return shared_->lost() || in().ended || shared_->ready(1 - side_) != 0;
   }
-  Result<size_t> read(std::span<const IoSlice> slices) override {
+  Result<size_t> read(const PipeSlices& to) override {
     const MutexLock lock(shared_->mutex);
     if (shared_->frozen[side_]) return size_t{0};
     size_t there = shared_->portion(shared_->ready(1 - side_));
     if (there == 0 && shared_->lost()) return Status(Code::kPeerLost, "the fake wire was cut");
     if (in().bytes.empty() && in().ended) return Status(Code::kPeerLost, "the fake peer closed");
     size_t given = 0;
-    for (const IoSlice& slice : slices) {
-      const size_t bytes = std::min(slice.bytes, there);
-      std::copy_n(in().bytes.begin(), bytes, static_cast<std::byte*>(slice.base));
+    for (const IoSlice& slice : to.slices) {
+      std::vector<std::byte> copy(std::min(slice.bytes, there));
+      std::copy_n(in().bytes.begin(), copy.size(), copy.begin());
+      const IoSlice from{copy.data(), copy.size()};
+      const size_t bytes = nofaultWrite({&slice, 1}, {&from, 1});
       in().bytes.erase(in().bytes.begin(), in().bytes.begin() + static_cast<ptrdiff_t>(bytes));
       given += bytes;
       there -= bytes;
+      if (bytes == copy.size()) continue;
+      if (given == 0) return Status(Code::kRevoked, "memory to be filled cannot be written");
+      break;
     }
     in().arrived += given;
     return given;

@@ -24,11 +24,11 @@ class RegionTableTest : public testing::Test {
     memory.text = "test memory";
     return table_.add(bytes_.data(), bytes_.size(), access, std::move(memory), nullptr).value();
   }
-  Result<std::byte*> pin(const RegionRecord& record, uint64_t offset, uint64_t bytes,
-                         Access wanted = Access::kRemoteWrite) {
+  Result<PinnedMemory> pin(const RegionRecord& record, uint64_t offset, uint64_t bytes,
+                           Access wanted = Access::kRemoteWrite) {
     return table_.pin(record.allocation, record.generation, offset, bytes, wanted);
   }
-  static void expectRefused(const Result<std::byte*>& result, Code code, const char* said) {
+  static void expectRefused(const Result<PinnedMemory>& result, Code code, const char* said) {
     ASSERT_FALSE(result.isOk());
     EXPECT_EQ(result.status().code(), code) << result.status().toString();
     EXPECT_NE(result.status().message().find(said), std::string_view::npos)
@@ -71,10 +71,11 @@ TEST_F(RegionTableTest, PinsTheRangeAskedFor) {
   const auto record = add();
   const auto whole = pin(*record, 0, 4096);
   ASSERT_TRUE(whole.isOk());
-  EXPECT_EQ(*whole, bytes_.data());
+  EXPECT_EQ(whole->at, bytes_.data());
+  EXPECT_FALSE(whole->isOurs);
   const auto last = pin(*record, 4095, 1);
   ASSERT_TRUE(last.isOk());
-  EXPECT_EQ(*last, bytes_.data() + 4095);
+  EXPECT_EQ(last->at, bytes_.data() + 4095);
   EXPECT_EQ(table_.view().front().pins, 2u);
   table_.unpin(record->allocation);
   table_.unpin(record->allocation);

@@ -5,6 +5,7 @@
 #include "peerlane/transport/frame_agent.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <deque>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "peerlane/program/words/word.h"
+#include "tests/core/expect_ok.h"
 #include "tests/core/quiet_log.h"
 #include "tests/fake/fake_regions.h"
 #include "tests/fake/fake_wire.h"
@@ -352,7 +354,8 @@ TEST_F(FrameAgentTest, AWordIsRefusedTogetherWithThePutBeforeIt) {
     box.mailbox.ring();
     const uint64_t written = wire_.written(0);
     box.mailbox.serve();
-    EXPECT_EQ(wire_.written(0) - written, 2 * kFrameHeaderBytes + 100) << "both leave at once";
+    EXPECT_EQ(wire_.written(0) - written, 2 * kFrameHeaderBytes + 100 + kFrameTrailerBytes)
+        << "both leave at once";
     turn(3);
     ASSERT_TRUE(box.mailbox.idle());
     EXPECT_NE(box.mailbox.code(), Code::kOk);
@@ -366,7 +369,8 @@ TEST_F(FrameAgentTest, APeerOfAnEarlierVersionIsToldClosedForRevoked) {
   for (const bool isKnown : {true, false}) {
     FakeWire wire(1);
     FrameAgent asking("asking", wire.end(0), regions_[0], nullptr);
-    FrameAgent serving("serving", wire.end(1), regions_[1], nullptr, /*peerKnowsRevoked=*/isKnown);
+    FrameAgent serving("serving", wire.end(1), regions_[1], nullptr,
+                       FrameFeatures{.revoked = isKnown});
     for (const Verb verb : {Verb::kPut, Verb::kGet}) {
       Box box(asking);
       box.post(verb, {Piece{local_.data(), &remote_[1], 0, 100}});
@@ -379,6 +383,136 @@ TEST_F(FrameAgentTest, APeerOfAnEarlierVersionIsToldClosedForRevoked) {
       EXPECT_EQ(box.mailbox.code(), isKnown ? Code::kRevoked : Code::kClosed);
     }
   }
+}
+
+// A part of memory that its program has lost.
+class LostMemory : public FrameAgentTest {
+ protected:
+  LostMemory()
+      : pages_(static_cast<std::byte*>(
+            ::mmap(nullptr, kPages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    fillPattern({pages_, kPages}, 3);
+    lost_.grant = regions_[1].add({pages_, kPages}, Access::kRemoteReadWrite);
+  }
+  ~LostMemory() override { ::munmap(pages_, kPages); }
+
+  // From here on, up to the end.
+  void lose(size_t from) { ASSERT_EQ(::mprotect(pages_ + from, kPages - from, PROT_NONE), 0); }
+  Code move(Verb verb, std::vector<Piece> pieces) {
+    Box box(*agents_[0]);
+    box.post(verb, std::move(pieces));
+    for (int i = 0; i < 100 && !box.mailbox.idle(); ++i) {
+      box.mailbox.serve();
+      turn();
+    }
+    EXPECT_TRUE(box.mailbox.idle());
+    return box.mailbox.code();
+  }
+  void expectAllWell() {
+    EXPECT_OK(agents_[0]->health());
+    EXPECT_OK(agents_[1]->health());
+    fillPattern(local_, 8);
+    EXPECT_EQ(move(Verb::kPut, {all(1)}), Code::kOk);
+    EXPECT_EQ(firstWrong(memory_[1], 8), kBytes);
+    EXPECT_EQ(regions_[1].pins(), 0u);
+  }
+
+  static constexpr size_t kPages = 512 * 1024;
+  std::byte* const pages_;
+  RemoteMemory lost_;
+};
+
+// Wherever the loss begins: in the first frame, in the last one, in the middle of one.
+TEST_F(LostMemory, FailsTheTransferAlone) {
+  for (const size_t from : {kPages - 4096, size_t{3 * 4096}, size_t{0}}) {
+    lose(from);
+    const Piece there{local_.data(), &lost_, 0, kPages};
+    EXPECT_EQ(move(Verb::kGet, {there}), Code::kRevoked) << from;
+    EXPECT_EQ(move(Verb::kPut, {there}), Code::kRevoked) << from;
+    const Piece here{pages_, &remote_[1], 0, kPages};
+    EXPECT_EQ(move(Verb::kPut, {here}), Code::kRevoked) << from;
+    EXPECT_EQ(move(Verb::kGet, {here}), Code::kRevoked) << from;
+    expectAllWell();
+  }
+}
+
+// Of many blocks in one frame one is lost.
+TEST_F(LostMemory, OneBlockFailsItsList) {
+  lose(kPages - 4096);
+  for (const Verb verb : {Verb::kGet, Verb::kPut}) {
+    std::vector<Piece> there, here;
+    for (size_t at = 0; at < kPages; at += 16384) {
+      there.push_back({local_.data() + at, &lost_, at, 16000});
+      here.push_back({pages_ + at, &remote_[1], at, 16384});
+    }
+    // The one that is lost comes first, in the middle, last.
+    for (const size_t place : {size_t{0}, there.size() / 2, there.size() - 1}) {
+      auto lostThere = there, lostHere = here;
+      std::swap(lostThere[place], lostThere.back());
+      std::swap(lostHere[place], lostHere.back());
+      lostThere[place].bytes = 16384;
+      EXPECT_EQ(move(verb, lostThere), Code::kRevoked) << place;
+      EXPECT_EQ(move(verb, lostHere), Code::kRevoked) << place;
+    }
+    there.pop_back();
+    EXPECT_EQ(move(verb, there), Code::kOk);
+  }
+  expectAllWell();
+}
+
+TEST_F(LostMemory, AWordThatDependsOnThePutIsRefused) {
+  lose(0);
+  Box box(*agents_[0]);
+  box.post(Verb::kPut, {{pages_, &remote_[1], 0, 4096}});
+  MailboxEntry* const word = box.mailbox.claim();
+  word->verb = Verb::kAdd64;
+  word->remote = &remote_[1];
+  word->remoteOffset = 4096;
+  word->operand = 5;
+  word->onlyAfterPrevious = true;
+  box.mailbox.ring();
+  const uint64_t before = loadWord(memory_[1].data() + 4096, Width::k64);
+  for (int i = 0; i < 20; ++i) {
+    box.mailbox.serve();
+    turn();
+  }
+  ASSERT_TRUE(box.mailbox.idle());
+  EXPECT_EQ(box.mailbox.code(), Code::kRevoked);
+  EXPECT_EQ(loadWord(memory_[1].data() + 4096, Width::k64), before);
+}
+
+// It cannot be told, so the link ends.
+TEST_F(LostMemory, EndsTheLinkToAPeerOfAnEarlierVersion) {
+  lose(0);
+  FakeWire wire(1);
+  const FrameFeatures old{.trailers = false};
+  FrameAgent asking("asking", wire.end(0), regions_[0], nullptr);
+  FrameAgent serving("serving", wire.end(1), regions_[1], nullptr, old);
+  Box box(asking);
+  box.post(Verb::kGet, {Piece{local_.data(), &lost_, 0, kPages}});
+  for (int i = 0; i < 20; ++i) {
+    box.mailbox.serve();
+    (void)asking.poll();
+    (void)serving.poll();
+  }
+  EXPECT_TRUE(box.mailbox.idle());
+  EXPECT_EQ(box.mailbox.code(), Code::kPeerLost);
+  EXPECT_EQ(serving.health().code(), Code::kUnavailable);
+  EXPECT_NE(serving.health().message().find("version"), std::string_view::npos);
+}
+
+// No call of the system stores a word at once.
+TEST_F(LostMemory, WordsInMemoryOfTheProgramAreRefused) {
+  regions_[1].giveToProgram(remote_[1].grant.allocation);
+  Box box(*agents_[0]);
+  box.post(Verb::kStore, {}, &remote_[1], 7);
+  for (int i = 0; i < 5; ++i) {
+    box.mailbox.serve();
+    turn();
+  }
+  ASSERT_TRUE(box.mailbox.idle());
+  EXPECT_EQ(box.mailbox.code(), Code::kNotSupported);
+  EXPECT_EQ(regions_[1].pins(), 0u);
 }
 
 // Of one that is complete the code is known here.
@@ -443,7 +577,7 @@ TEST_F(FrameAgentTest, WhatMayLingerWaitsForCompany) {
     box.post(Verb::kStore, {}, &remote_[1], 5, mayLinger);
     box.mailbox.serve();
   };
-  constexpr uint64_t kMessage = 2 * kFrameHeaderBytes + 100;
+  constexpr uint64_t kMessage = 2 * kFrameHeaderBytes + 100 + kFrameTrailerBytes;
   post(lingers, true);
   EXPECT_EQ(wire_.written(0), kMessage) << "nobody attends, so nobody would send it";
   turn(2);
@@ -607,7 +741,7 @@ TEST_F(FrameAgentTest, ALongListIsFewFrames) {
     pieces.push_back({local_.data(), &remote_[1], i * 2 * kBlock % (kBytes - kBlock), kBlock});
   box.post(Verb::kPut, pieces);
   box.mailbox.serve();
-  EXPECT_EQ(wire_.written(0), 2 * (kTable + kFrameMaxBlocks * kBlock));
+  EXPECT_EQ(wire_.written(0), 2 * (kTable + kFrameMaxBlocks * kBlock + kFrameTrailerBytes));
   turn(3);
   ASSERT_TRUE(box.mailbox.idle());
 
@@ -618,7 +752,8 @@ TEST_F(FrameAgentTest, ALongListIsFewFrames) {
   EXPECT_EQ(wire_.written(0) - asked, 2 * kTable);
   turn(3);
   EXPECT_TRUE(box.mailbox.idle());
-  EXPECT_EQ(wire_.written(1) - answered, 2 * (kFrameHeaderBytes + kFrameMaxBlocks * kBlock));
+  EXPECT_EQ(wire_.written(1) - answered,
+            2 * (kFrameHeaderBytes + kFrameMaxBlocks * kBlock + kFrameTrailerBytes));
 }
 
 // A block outside refuses its frame as a whole, and the rest of the entry.
@@ -653,16 +788,16 @@ class RecordingPipe final : public FramePipe {
  public:
   explicit RecordingPipe(std::vector<IoSlice>& slices) : slices_(slices) {}
   bool writable() override { return true; }
-  Result<size_t> write(std::span<const IoSlice> slices) override {
+  Result<size_t> write(const PipeSlices& from) override {
     size_t bytes = 0;
-    for (const IoSlice& slice : slices) {
+    for (const IoSlice& slice : from.slices) {
       slices_.push_back(slice);
       bytes += slice.bytes;
     }
     return bytes;
   }
   bool readable() override { return false; }
-  Result<size_t> read(std::span<const IoSlice>) override { return size_t{0}; }
+  Result<size_t> read(const PipeSlices&) override { return size_t{0}; }
   void refresh() override {}
   void close() override {}
 
@@ -678,7 +813,7 @@ TEST_F(FrameAgentTest, PayloadsAreWrittenFromWhereTheyLie) {
   box.mailbox.serve();
   const std::byte* next = local_.data();
   for (const IoSlice& slice : slices) {
-    if (slice.bytes == kFrameHeaderBytes) continue;
+    if (slice.bytes == kFrameHeaderBytes || slice.bytes == kFrameTrailerBytes) continue;
     EXPECT_EQ(slice.base, next);
     EXPECT_LE(slice.bytes, kFrameMaxPayload);
     next += slice.bytes;

@@ -78,6 +78,11 @@ TEST(FrameFormat, GoldenBytes) {
   EXPECT_EQ(hexOf(list),
             "504c0b0123000000 0807060504030201 1817161514131211 2827262524232221 0000000000000000 "
             "0200000000000000");
+  put.trailer = true;
+  EXPECT_EQ(hexOf(put).substr(0, 17), "504c010301020300 ");
+  std::array<std::byte, kFrameTrailerBytes> trailer;
+  encodeTrailer(Code::kRevoked, trailer);
+  EXPECT_EQ(encodeHex(trailer), "1100000000000000");
   const FrameBlock blocks[] = {{0x3132333435363738, 1}, {0x4142434445464748, 2}};
   std::array<std::byte, 2 * kFrameBlockBytes> table;
   encodeBlocks(blocks, table);
@@ -92,6 +97,8 @@ TEST(FrameFormat, WhatIsWrittenIsRead) {
   put.payload = kFrameMaxPayload;
   Frame emptyPut = answer(FrameKind::kPut, 0);
   emptyPut.last = true;
+  Frame trailed = put;
+  trailed.trailer = true;
   Frame store = place(FrameKind::kStore64);
   store.value = ~uint64_t{0};
   Frame request = place(FrameKind::kGetRequest);
@@ -106,8 +113,8 @@ TEST(FrameFormat, WhatIsWrittenIsRead) {
   Frame asked = list;
   asked.kind = FrameKind::kGetList;
   asked.payload = kFrameMaxBlocks * kFrameBlockBytes;
-  for (const Frame& frame : {put, list, asked, emptyPut, store, place(FrameKind::kAdd64), request,
-                             data, answer(FrameKind::kAck, 0), answer(FrameKind::kAck, 16),
+  for (const Frame& frame : {put, trailed, list, asked, emptyPut, store, place(FrameKind::kAdd64),
+                             request, data, answer(FrameKind::kAck, 0), answer(FrameKind::kAck, 16),
                              answer(FrameKind::kGetRefused, 16), answer(FrameKind::kFlush, 0),
                              answer(FrameKind::kGetCancel, 1), answer(FrameKind::kGetCancel, 7)}) {
     Header header;

@@ -21,22 +21,22 @@ class InputPipe final : public FramePipe {
  public:
   explicit InputPipe(std::span<const uint8_t> input) : input_(input) {}
   bool writable() override { return true; }
-  Result<size_t> write(std::span<const IoSlice> slices) override {
+  Result<size_t> write(const PipeSlices& from) override {
     size_t bytes = 0;
-    for (const IoSlice& slice : slices) {
+    for (const IoSlice& slice : from.slices) {
       // Reads every byte, so that memory which must not be read is noticed.
-      const auto* from = static_cast<const volatile uint8_t*>(slice.base);
-      for (size_t i = 0; i < slice.bytes; ++i) sum_ = sum_ + from[i];
+      const auto* bytesOf = static_cast<const volatile uint8_t*>(slice.base);
+      for (size_t i = 0; i < slice.bytes; ++i) sum_ = sum_ + bytesOf[i];
       bytes += slice.bytes;
     }
     return bytes;
   }
   bool readable() override { return true; }
-  Result<size_t> read(std::span<const IoSlice> slices) override {
+  Result<size_t> read(const PipeSlices& to) override {
     if (input_.empty()) return Status(Code::kPeerLost, "end of the input");
     size_t bytes = 0;
     size_t left = std::min<size_t>(input_.size(), 1 + input_[0] * 7);
-    for (const IoSlice& slice : slices) {
+    for (const IoSlice& slice : to.slices) {
       const size_t part = std::min(slice.bytes, left);
       std::copy_n(input_.begin(), part, static_cast<uint8_t*>(slice.base));
       input_ = input_.subspan(part);

@@ -29,7 +29,7 @@ class FrameViolation : public testing::Test {
     encodeFrame(frame, std::span(bytes).first<kFrameHeaderBytes>());
     IoSlice slice{bytes.data(), bytes.size()};
     while (slice.bytes != 0) {
-      const Result<size_t> taken = raw_->write(std::span(&slice, 1));
+      const Result<size_t> taken = raw_->write({std::span(&slice, 1)});
       ASSERT_TRUE(taken.isOk());
       slice.base = static_cast<std::byte*>(slice.base) + *taken;
       slice.bytes -= *taken;
@@ -44,7 +44,7 @@ class FrameViolation : public testing::Test {
     for (;;) {
       (void)agent_.poll();
       IoSlice slice{buffer.data(), buffer.size()};
-      const Result<size_t> read = raw_->read(std::span(&slice, 1));
+      const Result<size_t> read = raw_->read({std::span(&slice, 1)});
       if (!read || *read == 0) break;
       bytes.insert(bytes.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(*read));
     }
@@ -52,7 +52,7 @@ class FrameViolation : public testing::Test {
       const Frame frame =
           parseFrame(std::span(bytes).subspan(at).first<kFrameHeaderBytes>()).value();
       frames.push_back(frame);
-      at += kFrameHeaderBytes + frame.payload;
+      at += kFrameHeaderBytes + frame.payload + (frame.trailer ? kFrameTrailerBytes : 0);
     }
     return frames;
   }
@@ -107,13 +107,20 @@ TEST_F(FrameViolation, NoFrameAtAll) {
   std::array<std::byte, kFrameHeaderBytes> noise;
   noise.fill(std::byte{0x5a});
   IoSlice slice{noise.data(), noise.size()};
-  (void)raw_->write(std::span(&slice, 1));
+  (void)raw_->write({std::span(&slice, 1)});
   expectEnded("magic");
 }
 
 TEST_F(FrameViolation, APayloadLongerThanTheLimit) {
   send(frame(FrameKind::kPut, 1, kFrameMaxPayload + 1));
   expectEnded("payload is 262145");
+}
+
+TEST_F(FrameViolation, ATrailerThatIsNoCode) {
+  Frame put = frame(FrameKind::kPut, 1, 8);
+  put.last = put.trailer = true;
+  send(put, 8 + kFrameTrailerBytes);  // 0x5a5a...
+  expectEnded("trailer is 6510615555426900570");
 }
 
 TEST_F(FrameViolation, AListWhoseTableLies) {

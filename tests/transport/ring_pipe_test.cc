@@ -40,11 +40,11 @@ class RingPipeTest : public testing::Test {
 
   static Result<size_t> write(RingPipe& pipe, std::span<std::byte> bytes) {
     const IoSlice slice{bytes.data(), bytes.size()};
-    return pipe.write(std::span(&slice, 1));
+    return pipe.write({std::span(&slice, 1)});
   }
   static Result<size_t> read(RingPipe& pipe, std::span<std::byte> bytes) {
     const IoSlice slice{bytes.data(), bytes.size()};
-    return pipe.read(std::span(&slice, 1));
+    return pipe.read({std::span(&slice, 1)});
   }
 
   std::unique_ptr<Area> up_ = std::make_unique<Area>();

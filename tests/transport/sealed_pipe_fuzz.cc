@@ -44,7 +44,7 @@ Bytes sealedOnce() {
   SealedPipe pipe(std::make_unique<TapePipe>(tape), keys(true), nullptr, kPerKey);
   for (size_t i = 0; i < kRecords; ++i) {
     const IoSlice slice{plain.data() + i * kRecord, kRecord};
-    PEERLANE_CHECK(pipe.write(std::span(&slice, 1)).value() == kRecord);
+    PEERLANE_CHECK(pipe.write({std::span(&slice, 1)}).value() == kRecord);
   }
   return tape.written;
 }
@@ -80,7 +80,7 @@ Bytes opened(Bytes stream, size_t most) {
   for (;;) {
     PEERLANE_CHECK(pipe.readable());
     const IoSlice slice{room.data(), room.size()};
-    const Result<size_t> bytes = pipe.read(std::span(&slice, 1));
+    const Result<size_t> bytes = pipe.read({std::span(&slice, 1)});
     if (!bytes) return plain;
     plain.insert(plain.end(), room.begin(), room.begin() + static_cast<ptrdiff_t>(*bytes));
   }

@@ -2,6 +2,7 @@
 #include "peerlane/transport/tcp/sealed_pipe.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <functional>
 #include <set>
@@ -111,7 +112,7 @@ class SealedPipeTest : public testing::TestWithParam<AeadCipher> {
     SealedPipe pipe(std::make_unique<TapePipe>(tape), keys(true), nullptr, bytesPerKey);
     for (Bytes& piece : pieces) {
       const IoSlice whole = slice(piece);
-      EXPECT_EQ(pipe.write(std::span(&whole, 1)).value(), piece.size());
+      EXPECT_EQ(pipe.write({std::span(&whole, 1)}).value(), piece.size());
     }
     return tape.written;
   }
@@ -128,10 +129,10 @@ class SealedPipeTest : public testing::TestWithParam<AeadCipher> {
     Bytes room(1000);
     const IoSlice whole = slice(room);
     while (pipe.readable()) {
-      const Result<size_t> bytes = pipe.read(std::span(&whole, 1));
+      const Result<size_t> bytes = pipe.read({std::span(&whole, 1)});
       if (!bytes) {
         opened.end = bytes.status();
-        EXPECT_EQ(pipe.read(std::span(&whole, 1)).status().message(), bytes.status().message())
+        EXPECT_EQ(pipe.read({std::span(&whole, 1)}).status().message(), bytes.status().message())
             << "the error is sticky";
         break;
       }
@@ -178,7 +179,7 @@ TEST_P(SealedPipeTest, SlicesOfAnySizeComeThrough) {
     slices.push_back({plain.data() + at, bytes});
     at += bytes;
   }
-  EXPECT_EQ(pipe.write(slices).value(), plain.size());
+  EXPECT_EQ(pipe.write({slices}).value(), plain.size());
   EXPECT_FALSE(pipe.hasUnsent());
   EXPECT_EQ(tape.written.size(), plain.size() + 16 * kRecordExtraBytes) << "records are full";
   const Opened opened = open(tape.written);
@@ -192,7 +193,7 @@ TEST_P(SealedPipeTest, SmallPiecesOfOneWriteShareARecord) {
   const IoSlice slices[3] = {slice(pieces[0]), slice(pieces[1]), slice(pieces[2])};
   Tape tape;
   SealedPipe pipe(std::make_unique<TapePipe>(tape), keys(true));
-  EXPECT_EQ(pipe.write(slices).value(), 104u);
+  EXPECT_EQ(pipe.write({slices}).value(), 104u);
   EXPECT_EQ(tape.written.size(), 104 + kRecordExtraBytes);
   EXPECT_EQ(tape.writes, 1u);
 }
@@ -218,16 +219,16 @@ TEST_P(SealedPipeTest, PartialWritesOfEveryLength) {
   for (size_t room = 1; room <= 2 * kRecordExtraBytes + 100; ++room) {
     Tape tape{.room = room};
     SealedPipe pipe(std::make_unique<TapePipe>(tape), keys(true));
-    ASSERT_EQ(pipe.write(std::span(&slices[0], 1)).value(), first.size()) << room;
+    ASSERT_EQ(pipe.write({std::span(&slices[0], 1)}).value(), first.size()) << room;
     const size_t whole = first.size() + kRecordExtraBytes;
     ASSERT_EQ(pipe.hasUnsent(), room < whole) << room;
-    const size_t taken = pipe.write(std::span(&slices[1], 1)).value();
+    const size_t taken = pipe.write({std::span(&slices[1], 1)}).value();
     ASSERT_EQ(taken, room < whole ? 0 : second.size()) << room;
     tape.room = 1000;
-    ASSERT_EQ(pipe.write({}).value(), 0u);
+    ASSERT_EQ(pipe.write(PipeSlices{}).value(), 0u);
     ASSERT_FALSE(pipe.hasUnsent());
     if (taken == 0) {
-      ASSERT_EQ(pipe.write(std::span(&slices[1], 1)).value(), second.size());
+      ASSERT_EQ(pipe.write({std::span(&slices[1], 1)}).value(), second.size());
     }
     ASSERT_EQ(open(tape.written).plain, both) << room;
   }
@@ -245,7 +246,7 @@ TEST_P(SealedPipeTest, PartialReadsOfEveryLength) {
     Bytes room(7);
     const IoSlice whole = slice(room);
     while (pipe.readable()) {
-      const size_t bytes = pipe.read(std::span(&whole, 1)).value();
+      const size_t bytes = pipe.read({std::span(&whole, 1)}).value();
       plain.insert(plain.end(), room.begin(), room.begin() + static_cast<ptrdiff_t>(bytes));
     }
     ASSERT_EQ(plain, expected) << most;
@@ -262,14 +263,14 @@ TEST_P(SealedPipeTest, WhatThePipeHoldsIsTold) {
   EXPECT_FALSE(pipe.hasUnread());
   Bytes room(150);
   const IoSlice whole = slice(room);
-  EXPECT_EQ(pipe.read(std::span(&whole, 1)).value(), 150u);
+  EXPECT_EQ(pipe.read({std::span(&whole, 1)}).value(), 150u);
   EXPECT_TRUE(pipe.hasUnread());
-  EXPECT_EQ(pipe.read(std::span(&whole, 1)).value(), 50u);
+  EXPECT_EQ(pipe.read({std::span(&whole, 1)}).value(), 50u);
   EXPECT_FALSE(pipe.hasUnread()) << "the third is not whole";
   EXPECT_FALSE(pipe.readable());
   tape.toRead.push_back(missing);
   EXPECT_TRUE(pipe.readable());
-  EXPECT_EQ(pipe.read(std::span(&whole, 1)).value(), 100u);
+  EXPECT_EQ(pipe.read({std::span(&whole, 1)}).value(), 100u);
 }
 
 TEST_P(SealedPipeTest, KeysFollowEachOther) {
@@ -291,14 +292,14 @@ TEST_P(SealedPipeTest, HelpersSealAndOpenTheSame) {
   Tape tape;
   SealedPipe writer(std::make_unique<TapePipe>(tape), keys(true), team.get(), kPerKey);
   const IoSlice whole = slice(plain);
-  EXPECT_EQ(writer.write(std::span(&whole, 1)).value(), plain.size());
+  EXPECT_EQ(writer.write({std::span(&whole, 1)}).value(), plain.size());
   EXPECT_TRUE(tape.written == sealed({plain}, kPerKey));
   Tape back{.toRead = tape.written};
   SealedPipe reader(std::make_unique<TapePipe>(back), keys(false), team.get(), kPerKey);
   Bytes opened(plain.size());
   for (size_t at = 0; at < opened.size();) {
     const IoSlice rest{opened.data() + at, opened.size() - at};
-    const size_t bytes = reader.read(std::span(&rest, 1)).value();
+    const size_t bytes = reader.read({std::span(&rest, 1)}).value();
     ASSERT_NE(bytes, 0u);
     at += bytes;
   }
@@ -308,6 +309,63 @@ TEST_P(SealedPipeTest, HelpersSealAndOpenTheSame) {
 // --- Attacks ---
 
 constexpr const char* kDoesNotOpen = "does not open";
+
+// What cannot be read takes the records after it out of the stream, not their numbers.
+TEST_P(SealedPipeTest, UnreadableMemoryCostsNoRecord) {
+  constexpr size_t kPages = 600 * 1024;
+  auto* const pages = static_cast<std::byte*>(
+      ::mmap(nullptr, kPages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  Bytes plain = pattern(kPages);
+  std::copy(plain.begin(), plain.end(), pages);
+  Metrics metrics;
+  const auto team = cpu::CopyTeam::create(3, metrics).value();
+  for (const size_t from : {size_t{0}, size_t{4096}, size_t{300 * 1024}, kPages - 4096}) {
+    for (cpu::CopyTeam* const helpers : {static_cast<cpu::CopyTeam*>(nullptr), team.get()}) {
+      ASSERT_EQ(::mprotect(pages + from, kPages - from, PROT_NONE), 0);
+      Tape tape;
+      SealedPipe pipe(std::make_unique<TapePipe>(tape), keys(true), helpers);
+      Bytes head = pattern(48, 5);
+      std::vector<IoSlice> left{slice(head), {pages, kPages}, slice(head)};
+      std::span<IoSlice> rest = left;
+      Bytes expected = head;
+      size_t taken = 0;
+      Result<size_t> written = size_t{0};
+      while ((written = pipe.write({rest})).isOk()) {
+        ASSERT_NE(*written, 0u);
+        taken += *written;
+        rest = rest.subspan(takeBytes(rest, *written));
+      }
+      EXPECT_EQ(written.status().code(), Code::kRevoked);
+      ASSERT_GE(taken, head.size());
+      EXPECT_LE(taken, head.size() + from);
+      EXPECT_GT(taken + kRecordMostBytes, head.size() + from);
+      expected.insert(expected.end(), plain.begin(),
+                      plain.begin() + static_cast<ptrdiff_t>(taken - head.size()));
+      // It goes on with what comes after.
+      rest = rest.subspan(1);
+      ASSERT_EQ(pipe.write({rest}).value(), head.size());
+      expected.insert(expected.end(), head.begin(), head.end());
+      EXPECT_TRUE(open(tape.written).plain == expected) << from;
+      ASSERT_EQ(::mprotect(pages, kPages, PROT_READ | PROT_WRITE), 0);
+    }
+  }
+  ::munmap(pages, kPages);
+}
+
+TEST_P(SealedPipeTest, MemoryThatCannotBeFilledCostsNoByte) {
+  auto* const page =
+      static_cast<std::byte*>(::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  Bytes plain = pattern(100);
+  Tape tape{.toRead = sealed({plain})};
+  SealedPipe pipe(std::make_unique<TapePipe>(tape), keys(false));
+  const IoSlice lost{page, 4096};
+  EXPECT_EQ(pipe.read({std::span(&lost, 1)}).status().code(), Code::kRevoked);
+  Bytes got(100);
+  const IoSlice room = slice(got);
+  EXPECT_EQ(pipe.read({std::span(&room, 1)}).value(), 100u);
+  EXPECT_TRUE(got == plain);
+  ::munmap(page, 4096);
+}
 
 TEST_P(SealedPipeTest, EveryAlteredByteEndsThePipe) {
   const Bytes good = sealed({pattern(20, 1), pattern(20, 2), pattern(20, 3)});
@@ -413,9 +471,9 @@ TEST_P(SealedPipeTest, OverAWireThatTakesAFewBytes) {
   for (int round = 0; received < got.size(); ++round) {
     ASSERT_LT(round, 100'000);
     const IoSlice rest{plain.data() + sent, plain.size() - sent};
-    sent += a.write(std::span(&rest, 1)).value();
+    sent += a.write({std::span(&rest, 1)}).value();
     const IoSlice room{got.data() + received, got.size() - received};
-    received += b.read(std::span(&room, 1)).value();
+    received += b.read({std::span(&room, 1)}).value();
   }
   EXPECT_TRUE(got == plain);
 }

@@ -27,24 +27,24 @@ class TapePipe final : public FramePipe {
  public:
   explicit TapePipe(Tape& tape) : tape_(tape) {}
   bool writable() override { return tape_.room != 0; }
-  Result<size_t> write(std::span<const IoSlice> slices) override {
+  Result<size_t> write(const PipeSlices& from) override {
     ++tape_.writes;
     size_t taken = 0;
-    for (const IoSlice& slice : slices) {
+    for (const IoSlice& slice : from.slices) {
       const size_t bytes = std::min(slice.bytes, tape_.room);
-      const auto* const from = static_cast<const std::byte*>(slice.base);
-      tape_.written.insert(tape_.written.end(), from, from + bytes);
+      const auto* const at = static_cast<const std::byte*>(slice.base);
+      tape_.written.insert(tape_.written.end(), at, at + bytes);
       tape_.room -= bytes;
       taken += bytes;
     }
     return taken;
   }
   bool readable() override { return tape_.ends || at_ != tape_.toRead.size(); }
-  Result<size_t> read(std::span<const IoSlice> slices) override {
+  Result<size_t> read(const PipeSlices& to) override {
     size_t left = std::min(tape_.most, tape_.toRead.size() - at_);
     if (left == 0 && tape_.ends) return Status(Code::kPeerLost, "the tape ended");
     size_t given = 0;
-    for (const IoSlice& slice : slices) {
+    for (const IoSlice& slice : to.slices) {
       const size_t bytes = std::min(slice.bytes, left);
       std::copy_n(tape_.toRead.begin() + static_cast<ptrdiff_t>(at_), bytes,
                   static_cast<std::byte*>(slice.base));

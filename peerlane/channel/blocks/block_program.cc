@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/blocks/block_program.h"
 
+#include <string>
+
 #include "peerlane/channel/blocks/block_check.h"
 #include "peerlane/channel/blocks/block_gates.h"
 #include "peerlane/channel/blocks/block_lowering.h"
 #include "peerlane/channel/blocks/block_mover.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 
 namespace peerlane {
 
@@ -36,6 +39,28 @@ Status BlockProgram::whyRevoked() const {
     if (const auto& region = remote.slot()->region; region->gate.isRevoked())
       return region->whyClosed();
   return Status::ok();
+}
+
+Status BlockProgram::whyGone() const {
+  // Names of a few, for there may be thousands.
+  constexpr size_t kMostNames = 4;
+  std::string names;
+  size_t count = 0;
+  const auto add = [&](const std::string& name) {
+    if (count++ < kMostNames) names += (names.empty() ? "" : ", ") + name;
+  };
+  for (const auto& local : list_.locals)
+    if (local->memory.device.kind == DeviceKind::kHost && !isReadable(local->base, local->bytes))
+      add("region " + std::to_string(local->allocation) + " of this side");
+  if (count == 0)
+    for (const RemoteRegion& remote : list_.remotes)
+      add("region " + std::to_string(remote.slot()->region->memory.grant.allocation) +
+          " of the peer");
+  if (count > kMostNames) names += " and " + std::to_string(count - kMostNames) + " more";
+  return Status(Code::kRevoked,
+                (count > 1 ? "one of " : "") + names +
+                    ": memory of it was unmapped, protected or cut off its file, and not "
+                    "unregistered before; the bytes of the transfer are undefined");
 }
 
 Status BlockProgram::enterLocals() {

@@ -44,6 +44,9 @@ class BlockProgram {
   void leave();
   // While it is inside: kRevoked where the memory of a region was taken back meanwhile; OK else.
   Status whyRevoked() const;
+  // Of a run that ended with kRevoked while no gate was closed: kRevoked, with the region whose
+  // memory the agent did not find. Looks at this side's memory.
+  Status whyGone() const;
 
   // The program with its binding; once, for a list of blocks goes into it. As
   // BlockLowering::lower().

@@ -217,6 +217,7 @@ Status PlanCore::outcome(Code code) {
   if (code == Code::kRevoked || code == Code::kPermissionDenied)
     if (const Status revoked = gates_.whyRevoked(); !revoked.isOk())
       return revoked.withContext("the bytes of the post are undefined");
+  if (code == Code::kRevoked) return blocks_.whyGone();
   return Status(code, "the post failed at " + describeRun(program_, run_));
 }
 

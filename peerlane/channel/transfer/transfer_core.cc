@@ -228,6 +228,7 @@ Status TransferCore::endStatus() const {
   if (run_.code() == Code::kRevoked || run_.code() == Code::kPermissionDenied)
     if (const Status revoked = blocks_.whyRevoked(); !revoked.isOk())
       return revoked.withContext("the bytes of the transfer are undefined");
+  if (run_.code() == Code::kRevoked) return blocks_.whyGone();
   const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();
   const Link* const by = blocks_.link(*peer_);
   const Link& link = by != nullptr ? *by : peer_->link();

@@ -17,6 +17,7 @@
 #endif
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/os/cuda.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 #include "peerlane/program/cpu/host_copier.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/session/context/admission.h"
@@ -268,6 +269,7 @@ Result<std::unique_ptr<Context>> Context::create(ContextOptions options) {
   }
   auto state =
       std::make_shared<State>(std::move(*options.config), ContextId::random(), std::move(secret));
+  PEERLANE_RETURN_IF_ERROR(prepareNofault());
   PEERLANE_RETURN_IF_ERROR(state->openDevices(options.devices));
   PEERLANE_RETURN_IF_ERROR(state->openCopier(options.copyThreads));
   if (Status status = state->start(options.listen); !status.isOk()) return status;

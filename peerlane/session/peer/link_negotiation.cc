@@ -73,7 +73,7 @@ LinkSurroundings LinkNegotiation::surroundingsFor(const std::string& name) {
           [&progress] { progress.nudge(); },
           [&progress] { progress.countWakeup(); },
           env_.around.copier.team(),
-          process_.knowsRevoked(),
+          process_.knownOfFrames(),
           process_.knowsLinkMessages() ? lines_.make(name) : nullptr};
 }
 

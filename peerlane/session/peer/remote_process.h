@@ -24,7 +24,10 @@ class RemoteProcess {
  public:
   const PeerIdentity& identity() const { return identity_; }
   const PeerFacts& facts() const { return facts_; }
-  bool knowsRevoked() const { return (identity_.features & feature::kRevoked) != 0; }
+  FrameFeatures knownOfFrames() const {
+    return {.revoked = (identity_.features & feature::kRevoked) != 0,
+            .trailers = (identity_.features & feature::kTrailers) != 0};
+  }
   bool knowsLinkMessages() const { return (identity_.features & feature::kLinkMessages) != 0; }
   pid_t id() const { return facts_.credentials.pid; }
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.

@@ -14,6 +14,12 @@ namespace peerlane {
 
 namespace {
 
+// Both sides' memory was there when it was registered.
+Status asGone(const Status& status) {
+  if (status.code() != Code::kInvalidArgument) return status;
+  return Status(Code::kRevoked, std::string(status.message()));
+}
+
 // The memory that holds the nonce; none where it may not be opened for writing.
 std::optional<AddressSpace> memoryOf(pid_t pid, uint64_t nonceAddress,
                                      std::span<const std::byte> nonce) {
@@ -70,8 +76,9 @@ Served CmaAgent::serve(AgentWork& work) {
   work.piece = at.piece;
   work.offset = at.offset;
   if (status.isOk()) return at.piece == entry.pieceCount ? Served::kDone : Served::kMore;
-  // The session judges that the other process has ended, once for all transfers.
-  if (status.code() == Code::kPeerLost)
+  // The session judges that the other process has ended, once for all transfers; who posted this
+  // one is told of memory that is gone.
+  if (status.code() == Code::kPeerLost || status.code() == Code::kRevoked)
     PEERLANE_LOG_DEBUG("cma: {}", status.toString());
   else
     PEERLANE_LOG_WARN("cma: {}", status.toString());
@@ -88,13 +95,12 @@ Result<size_t> CmaAgent::get(std::span<IoSlice> local, std::span<IoSlice> remote
   const IoSlice to{&nowhere, 1};
   const IoSlice from{remote[1].base, 1};
   if (const auto why = readProcess(peer_.pid(), {&to, 1}, {&from, 1}); !why.isOk())
-    return why.status();
+    return asGone(why.status());
   // It can be reached now, or the memory of this side is what cannot.
   moved = getOnce(local, remote);
   if (!moved.isOk() || *moved != 0) return moved;
-  return Status(Code::kInvalidArgument, "process_vm_readv from process " +
-                                            std::to_string(peer_.pid()) +
-                                            ": the local memory is not mapped for writing");
+  return Status(Code::kRevoked, "process_vm_readv from process " + std::to_string(peer_.pid()) +
+                                    ": the local memory is not mapped for writing");
 }
 
 // One call reads the memory of one program: if it read the peer's nonce first, the bytes after it
@@ -127,7 +133,8 @@ Result<size_t> CmaAgent::put(std::span<const IoSlice> local,
       !std::equal(nonce_.begin(), nonce_.end(), seen.begin()))
     return Status(Code::kPeerLost,
                   "process " + std::to_string(peer_.pid()) + " runs another program now");
-  return writeProcess(peer_.pid(), local, remote);
+  const auto written = writeProcess(peer_.pid(), local, remote);
+  return written.isOk() ? written : asGone(written.status());
 }
 
 // What does not move here goes the long way, which says why.

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <memory>
 
+#include "peerlane/os/mappings/nofault_copy.h"
+
 namespace peerlane {
 namespace {
 
@@ -39,6 +41,12 @@ void copyOut(const std::byte* ring, uint64_t capacity, uint64_t at, std::byte* t
 }
 
 }  // namespace
+
+std::array<IoSlice, 2> RingPipe::Direction::pieces(uint64_t at, size_t length) const {
+  const size_t index = at & (capacity - 1);
+  const size_t first = std::min<size_t>(length, capacity - index);
+  return {IoSlice{bytes + index, first}, IoSlice{bytes, length - first}};
+}
 
 Result<std::unique_ptr<RingPipe>> RingPipe::create(std::span<std::byte> outgoing,
                                                    std::span<std::byte> incoming, Waker peer) {
@@ -88,18 +96,23 @@ bool RingPipe::writable() {
   return !found || *found != 0;  // an error is reported by the write
 }
 
-Result<size_t> RingPipe::write(std::span<const IoSlice> slices) {
+Result<size_t> RingPipe::write(const PipeSlices& from) {
   PEERLANE_ASSIGN(const uint64_t free, room());
   if (free == 0) return size_t{0};
   if (out_.words->starved.load(std::memory_order_relaxed) != 0)
     out_.words->starved.store(0, std::memory_order_relaxed);
   size_t taken = 0;
-  for (const IoSlice& slice : slices) {
-    const size_t bytes = std::min<uint64_t>(slice.bytes, free - taken);
-    copyIn(out_.bytes, out_.capacity, out_.position + taken,
-           static_cast<const std::byte*>(slice.base), bytes);
-    taken += bytes;
-    if (taken == free) break;
+  if (from.areOurs()) {
+    for (const IoSlice& slice : from.slices) {
+      const size_t bytes = std::min<uint64_t>(slice.bytes, free - taken);
+      copyIn(out_.bytes, out_.capacity, out_.position + taken,
+             static_cast<const std::byte*>(slice.base), bytes);
+      taken += bytes;
+      if (taken == free) break;
+    }
+  } else {
+    taken = nofaultRead(out_.pieces(out_.position, free), from.slices);
+    if (taken == 0) return Status(Code::kRevoked, "memory to be sent cannot be read");
   }
   if (taken == 0) return size_t{0};
   out_.position += taken;
@@ -126,16 +139,22 @@ bool RingPipe::readable() {
          in_.words->ended.load(std::memory_order_acquire) != 0;
 }
 
-Result<size_t> RingPipe::read(std::span<const IoSlice> slices) {
+Result<size_t> RingPipe::read(const PipeSlices& to) {
   PEERLANE_RETURN_IF_ERROR(lookForBytes());
   const uint64_t there = in_.other - in_.position;
+  if (there == 0) return size_t{0};
   size_t given = 0;
-  for (const IoSlice& slice : slices) {
-    const size_t bytes = std::min<uint64_t>(slice.bytes, there - given);
-    copyOut(in_.bytes, in_.capacity, in_.position + given, static_cast<std::byte*>(slice.base),
-            bytes);
-    given += bytes;
-    if (given == there) break;
+  if (to.areOurs()) {
+    for (const IoSlice& slice : to.slices) {
+      const size_t bytes = std::min<uint64_t>(slice.bytes, there - given);
+      copyOut(in_.bytes, in_.capacity, in_.position + given, static_cast<std::byte*>(slice.base),
+              bytes);
+      given += bytes;
+      if (given == there) break;
+    }
+  } else {
+    given = nofaultWrite(to.slices, in_.pieces(in_.position, there));
+    if (given == 0) return Status(Code::kRevoked, "memory to be filled cannot be written");
   }
   if (given == 0) return size_t{0};
   in_.position += given;

@@ -9,6 +9,7 @@
 // byte outside the rings.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -57,14 +58,18 @@ class RingPipe final : public FramePipe {
                                                   std::span<std::byte> incoming, Waker peer);
 
   bool writable() override;
-  Result<size_t> write(std::span<const IoSlice> slices) override;
+  Result<size_t> write(const PipeSlices& from) override;
   bool readable() override;
-  Result<size_t> read(std::span<const IoSlice> slices) override;
+  Result<size_t> read(const PipeSlices& to) override;
   void refresh() override {}  // the peer rings after every change
   void close() override;
 
  private:
   struct Direction {
+    // The ring's bytes from number `at` on, as the one or two pieces in which they lie. Requires:
+    // bytes <= capacity.
+    std::array<IoSlice, 2> pieces(uint64_t at, size_t bytes) const;
+
     RingWords* words = nullptr;
     std::byte* bytes = nullptr;
     uint64_t capacity = 0;

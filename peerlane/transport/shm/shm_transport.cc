@@ -121,7 +121,7 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
                                    facts_.initiator ? second : first, parts.peerBell.waker()));
   parts.staged = std::make_unique<FrameAgent>(
       "shm ring to process " + std::to_string(facts_.credentials.pid), std::move(pipe),
-      around_.regions, around_.workArrived, around_.peerKnowsRevoked);
+      around_.regions, around_.workArrived, around_.peerKnows);
   if (parts.engine == ShmEngine::kRing) {
     parts.refused.emplace_back("cma: PEERLANE_SHM_ENGINE=ring");
   } else if (auto cma = probeCma(peer); cma.isOk()) {

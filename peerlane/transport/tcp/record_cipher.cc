@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "peerlane/os/mappings/nofault_copy.h"
 #include "peerlane/program/cpu/copy_team.h"
 
 namespace peerlane {
@@ -17,9 +18,24 @@ std::span<const std::byte> headerOf(const RecordCipher::Record& record) {
   return {record.sealed, kRecordHeaderBytes};
 }
 
+// Memory of the program is copied to where it is sealed in place, because libcrypto reads it as the
+// program would.
+bool copyOfProgram(const RecordCipher::Record& record) {
+  return nofaultRead({record.sealed + kRecordHeaderBytes, record.bytes}, record.plain,
+                     record.skip) == record.bytes;
+}
+
 void sealOne(Aead& aead, RecordCipher::Record& record) {
   aead.begin(record.number, headerOf(record));
   std::byte* to = record.sealed + kRecordHeaderBytes;
+  if (record.isOfProgram) {
+    record.isUnreadable = !copyOfProgram(record);
+    if (record.isUnreadable) return;
+    aead.add({to, record.bytes}, to);
+    to += record.bytes;
+    record.isGood = aead.seal(std::span<std::byte, kRecordTagBytes>(to, kRecordTagBytes));
+    return;
+  }
   size_t left = record.bytes;
   size_t skip = record.skip;
   for (const IoSlice& slice : record.plain) {
@@ -63,6 +79,12 @@ size_t RecordCipher::plan(std::span<Record> records) {
     bytes_ += records[count++].bytes;
   }
   return count;
+}
+
+void RecordCipher::takeBack(std::span<const Record> records) {
+  if (records.empty()) return;
+  nextNumber_ = records.front().number;
+  for (const Record& record : records) bytes_ -= record.bytes;
 }
 
 Status RecordCipher::prepareLanes(size_t count) {

@@ -49,13 +49,19 @@ class RecordCipher {
     uint32_t bytes = 0;  // of plaintext
     std::span<const IoSlice> plain{};
     size_t skip = 0;
-    uint64_t number = 0;  // set by plan()
-    bool isGood = false;  // set by seal() and open()
+    // Some of the plaintext to seal is memory of the program, which may be gone.
+    bool isOfProgram = false;
+    bool isUnreadable = false;  // set by seal(): it is, and the record is not good
+    uint64_t number = 0;        // set by plan()
+    bool isGood = false;        // set by seal() and open()
   };
 
   // How many of these records are the next batch: at least one, and all have one key. Numbers them.
   // Requires: 1 to kMostAtOnce records.
   size_t plan(std::span<Record> records);
+  // The last ones that plan() numbered are as if it had not: their numbers are used again, and
+  // under the same key. Requires: no byte of them, sealed, has left this process or will.
+  void takeBack(std::span<const Record> records);
   // Each for all records that plan() counted, once. A record that failed is not good. Where threads
   // help, this one calls `meanwhile` now and then, with how many records from the first one on are
   // done: what it does there costs the others nothing. Errors: kNotSupported, kOutOfMemory (no

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "peerlane/core/wire.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 
 namespace peerlane {
 namespace {
@@ -43,71 +44,95 @@ Result<bool> SealedPipe::drain() {
 
 Result<size_t> SealedPipe::send() {
   const IoSlice rest{out_.get() + outBegin_, outEnd_ - outBegin_};
-  PEERLANE_ASSIGN(const size_t sent, wire_->write(std::span(&rest, 1)));
+  PEERLANE_ASSIGN(const size_t sent,
+                  wire_->write({std::span(&rest, 1), std::span(out_.get(), room_)}));
   outBegin_ += sent;
   return sent;
 }
 
-// Requires: out_ is empty. Returns the bytes taken, 0 at the end of the slices.
-Result<size_t> SealedPipe::sealNext(Place& from) {
-  Batch batch;
+// The next records' plaintexts, from `at` on, which moves past them. Returns how many records.
+size_t SealedPipe::cut(Place& at, const PipeSlices& all, std::span<Record> batch) const {
   size_t count = 0;
-  Place at = from;
-  while (count < atOnce_) {
+  for (; count < atOnce_; ++count) {
     Record& record = batch[count];
     record.plain = at.slices;
     record.skip = at.skip;
     while (!at.slices.empty() && record.bytes < kRecordMostBytes) {
-      const size_t left = at.slices.front().bytes - at.skip;
+      const IoSlice& slice = at.slices.front();
+      record.isOfProgram |= !all.isOurs(slice);
+      const size_t left = slice.bytes - at.skip;
       const size_t bytes = std::min<size_t>(left, kRecordMostBytes - record.bytes);
       record.bytes += static_cast<uint32_t>(bytes);
       at = bytes == left ? Place{at.slices.subspan(1), 0} : Place{at.slices, at.skip + bytes};
     }
     if (record.bytes == 0) break;
-    ++count;
   }
+  return count;
+}
+
+// Requires: out_ is empty. Returns the bytes taken, 0 at the end of the slices. Errors: kRevoked: a
+// slice of the first record cannot be read; nothing was taken.
+Result<size_t> SealedPipe::sealNext(Place& from, const PipeSlices& all) {
+  Batch batch;
+  Place at = from;
+  const size_t count = cut(at, all, batch);
   if (count == 0) return size_t{0};
   const size_t planned = sealer_.plan(std::span(batch).first(count));
-  from = planned == count ? at : Place{batch[planned].plain, batch[planned].skip};
   const std::span<Record> records = std::span(batch).first(planned);
   if (!out_) out_ = std::make_unique_for_overwrite<std::byte[]>(room_);
-  size_t taken = 0;
   size_t end = 0;
   for (Record& record : records) {
     record.sealed = out_.get() + end;
     ByteWriter(std::span(record.sealed, kRecordHeaderBytes)).u32(record.bytes);
     end += record.bytes + kRecordExtraBytes;
-    taken += record.bytes;
   }
   Status sent;
-  const auto sendFirst = [&](size_t done) {
-    const size_t before = outEnd_;
+  const auto addFirst = [&](size_t done) {
     for (const Record& record : records.first(done)) {
       if (!record.isGood) return;
       const auto begin = static_cast<size_t>(record.sealed - out_.get());
       outEnd_ = std::max(outEnd_, begin + record.bytes + kRecordExtraBytes);
     }
+  };
+  const auto sendFirst = [&](size_t done) {
+    const size_t before = outEnd_;
+    addFirst(done);
     if (outEnd_ != before && sent.isOk()) sent = send().status();
   };
   PEERLANE_RETURN_IF_ERROR(sealer_.seal(records, std::ref(sendFirst)));
   PEERLANE_RETURN_IF_ERROR(std::move(sent));
-  for (const Record& record : records)
-    if (!record.isGood)
-      return Status(Code::kInternal,
-                    "record " + std::to_string(record.number) + " could not be sealed");
-  outEnd_ = end;
+  addFirst(planned);
+  size_t taken = 0;
+  size_t good = 0;
+  for (; good < planned && records[good].isGood; ++good) taken += records[good].bytes;
+  if (good < planned && !records[good].isUnreadable)
+    return Status(Code::kInternal,
+                  "record " + std::to_string(records[good].number) + " could not be sealed");
+  // None of those that come after an unreadable one was sent: sendFirst() stops there.
+  sealer_.takeBack(records.subspan(good));
+  if (good == 0) return Status(Code::kRevoked, "memory to be sent cannot be read");
+  from = good == count ? at : Place{batch[good].plain, batch[good].skip};
   return taken;
 }
 
-Result<size_t> SealedPipe::write(std::span<const IoSlice> slices) {
-  Place from{slices, 0};
+Result<size_t> SealedPipe::write(const PipeSlices& slices) {
+  Place from{slices.slices, 0};
   size_t taken = 0;
   for (;;) {
     PEERLANE_ASSIGN(const bool isDrained, drain());
     if (!isDrained) return taken;
-    PEERLANE_ASSIGN(const size_t bytes, sealNext(from));
-    if (bytes == 0) return taken;
-    taken += bytes;
+    Result<size_t> bytes = sealNext(from, slices);
+    if (bytes.status().code() == Code::kRevoked) {
+      // A record may have several slices: the first one alone tells whether it is that.
+      Place first{from.slices.first(1), from.skip};
+      bytes = sealNext(first, slices);
+      if (bytes.status().code() == Code::kRevoked && taken != 0) return taken;
+      if (bytes)
+        from = first.slices.empty() ? Place{from.slices.subspan(1), 0}
+                                    : Place{from.slices, first.skip};
+    }
+    if (!bytes || *bytes == 0) return bytes ? taken : bytes;
+    taken += *bytes;
   }
 }
 
@@ -196,7 +221,7 @@ Result<bool> SealedPipe::fill() {
 // Requires: room.
 size_t SealedPipe::receive() {
   const IoSlice rest{raw_.get() + rawEnd_, std::min(room_, rawRoom_ - rawEnd_)};
-  const Result<size_t> bytes = wire_->read(std::span(&rest, 1));
+  const Result<size_t> bytes = wire_->read({std::span(&rest, 1), std::span(raw_.get(), rawRoom_)});
   if (!bytes) {
     wireFailure_ = bytes.status();
     return 0;
@@ -205,20 +230,27 @@ size_t SealedPipe::receive() {
   return *bytes;
 }
 
-Result<size_t> SealedPipe::read(std::span<const IoSlice> slices) {
+Result<size_t> SealedPipe::read(const PipeSlices& to) {
   if (plainBegin_ == plainEnd_) {
     if (failure_.isOk())
       if (const Result<bool> filled = fill(); !filled) failure_ = filled.status();
     if (plainBegin_ == plainEnd_ && !failure_.isOk()) return failure_;
   }
+  const IoSlice rest{plain_.get() + plainBegin_, plainEnd_ - plainBegin_};
+  if (rest.bytes == 0) return size_t{0};
   size_t given = 0;
-  for (const IoSlice& slice : slices) {
-    const size_t bytes = std::min(slice.bytes, plainEnd_ - plainBegin_);
-    if (bytes == 0) continue;
-    std::memcpy(slice.base, plain_.get() + plainBegin_, bytes);
-    plainBegin_ += bytes;
-    given += bytes;
+  if (to.areOurs()) {
+    for (const IoSlice& slice : to.slices) {
+      const size_t bytes = std::min(slice.bytes, rest.bytes - given);
+      if (bytes != 0)
+        std::memcpy(slice.base, static_cast<const std::byte*>(rest.base) + given, bytes);
+      given += bytes;
+    }
+  } else {
+    given = nofaultWrite(to.slices, {&rest, 1});
+    if (given == 0) return Status(Code::kRevoked, "memory to be filled cannot be written");
   }
+  plainBegin_ += given;
   return given;
 }
 

@@ -29,10 +29,10 @@ class SealedPipe final : public FramePipe {
              uint64_t bytesPerKey = kRecordBytesPerKey);
 
   bool writable() override { return wire_->writable(); }
-  Result<size_t> write(std::span<const IoSlice> slices) override;
+  Result<size_t> write(const PipeSlices& from) override;
   bool hasUnsent() const override { return outBegin_ != outEnd_; }
   bool readable() override { return hasUnread() || wire_->readable(); }
-  Result<size_t> read(std::span<const IoSlice> slices) override;
+  Result<size_t> read(const PipeSlices& to) override;
   bool hasUnread() const override;
   void refresh() override { wire_->refresh(); }
   bool mayOwe() const override { return wire_->mayOwe(); }
@@ -46,7 +46,8 @@ class SealedPipe final : public FramePipe {
   };
   Result<bool> drain();
   Result<size_t> send();
-  Result<size_t> sealNext(Place& from);
+  size_t cut(Place& at, const PipeSlices& all, std::span<RecordCipher::Record> batch) const;
+  Result<size_t> sealNext(Place& from, const PipeSlices& all);
   Result<bool> fill();
   size_t receive();
   Result<bool> openNext();

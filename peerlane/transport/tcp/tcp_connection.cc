@@ -31,7 +31,7 @@ TcpConnection::TcpConnection(const LinkSurroundings& surroundings, std::string n
       isRequired_(isFirst || surroundings.config.strict),
       pipe_(new TcpPipe(surroundings.readiness, surroundings.config.peerTimeout, isFirst)),
       agent_(std::move(name), sealed(std::unique_ptr<FramePipe>(pipe_), keys, surroundings),
-             surroundings.regions, surroundings.workArrived, surroundings.peerKnowsRevoked) {}
+             surroundings.regions, surroundings.workArrived, surroundings.peerKnows) {}
 
 void TcpConnection::dial(TcpDialer::Order order) {
   dialer_ = std::make_unique<TcpDialer>(loop_, std::move(order),

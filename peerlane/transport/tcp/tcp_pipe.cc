@@ -51,10 +51,13 @@ bool TcpPipe::writable() {
   return isUp() && member_->mayWrite.load(std::memory_order_relaxed);
 }
 
-Result<size_t> TcpPipe::write(std::span<const IoSlice> slices) {
+// Of many slices the kernel does not say which one it could not read: the first one alone tells.
+Result<size_t> TcpPipe::write(const PipeSlices& from) {
   if (!isUp()) return size_t{0};
-  Result<size_t> sent = sendVec(socket_.get(), slices);
-  if (sent) return sent;
+  Result<size_t> sent = sendVec(socket_.get(), from.slices);
+  if (sent.status().code() == Code::kRevoked && from.slices.size() > 1)
+    sent = sendVec(socket_.get(), from.slices.first(1));
+  if (sent || sent.status().code() == Code::kRevoked) return sent;
   if (sent.status().code() != Code::kTryAgain) return asLost(sent.status());
   member_->mayWrite.store(false, std::memory_order_relaxed);
   return size_t{0};
@@ -67,17 +70,18 @@ bool TcpPipe::readable() {
 }
 
 // A read that fills less than it could has taken everything: to try again would cost a call.
-Result<size_t> TcpPipe::read(std::span<const IoSlice> slices) {
+Result<size_t> TcpPipe::read(const PipeSlices& to) {
   if (failed_.load(std::memory_order_acquire)) return why_;
   if (!isUp()) return size_t{0};
   if (mustLook_.exchange(false, std::memory_order_relaxed)) PEERLANE_RETURN_IF_ERROR(look());
-  Result<size_t> received = recvVec(socket_.get(), slices);
+  Result<size_t> received = recvVec(socket_.get(), to.slices);
+  if (received.status().code() == Code::kRevoked) return received;
   if (received && *received == 0) return Status(Code::kPeerLost, "the peer closed the data socket");
   const bool isEmpty = !received && received.status().code() == Code::kTryAgain;
   if (!received && !isEmpty) return asLost(received.status());
   const size_t bytes = isEmpty ? 0 : *received;
   size_t room = 0;
-  for (const IoSlice& slice : slices) room += slice.bytes;
+  for (const IoSlice& slice : to.slices) room += slice.bytes;
   if (bytes < room) member_->mayRead.store(false, std::memory_order_relaxed);
   return bytes;
 }

@@ -39,9 +39,9 @@ class TcpPipe final : public FramePipe {
   bool isStuck() const { return isStuck_.load(std::memory_order_acquire); }
 
   bool writable() override;
-  Result<size_t> write(std::span<const IoSlice> slices) override;
+  Result<size_t> write(const PipeSlices& from) override;
   bool readable() override;
-  Result<size_t> read(std::span<const IoSlice> slices) override;
+  Result<size_t> read(const PipeSlices& to) override;
   void refresh() override;
   bool mayOwe() const override { return readiness_.isAttended(); }
   void setOwing(bool owes) override { owes ? readiness_.owe() : readiness_.paid(); }

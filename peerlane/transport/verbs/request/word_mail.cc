@@ -24,8 +24,9 @@ Status WordMail::apply(const News& news) {
   if (offset % bytes != 0)
     return Status(Code::kInvalidArgument, "a word of " + std::to_string(bytes) +
                                               " bytes at offset " + std::to_string(offset));
-  PEERLANE_ASSIGN(std::byte* const word,
+  PEERLANE_ASSIGN(const PinnedMemory pinned,
                   regions_.pin(allocation, generation, offset, bytes, Access::kRemoteWrite));
+  std::byte* const word = pinned.at;
   const auto region = regions_.holding(word, bytes);
   const bool isHost = !region || region->memory.device.kind == DeviceKind::kHost;
   if (!isHost || reinterpret_cast<uintptr_t>(word) % bytes != 0) {
@@ -33,6 +34,13 @@ Status WordMail::apply(const News& news) {
     return Status(Code::kInvalidArgument,
                   isHost ? "a word at an address that is not aligned"
                          : "a word in memory of a device, which this side's CPU does not reach");
+  }
+  if (!pinned.isOurs) {
+    regions_.unpin(allocation);
+    return Status(
+        Code::kNotSupported,
+        "a word in memory of the program, which may be gone when it is written; words lie "
+        "in memory of Context::allocate");
   }
   if (news.kind == News::Kind::kAdd64)
     (void)addWord(word, value);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FileMemory: memory of a program that it may lose while it is registered. Any thread.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace peerlane {
+
+enum class Loss : uint8_t { kCut, kUnmapped, kProtected };
+
+// A file without a name, mapped where nobody else's mmap() comes: what is mapped next by another
+// thread must not lie where this was.
+class FileMemory {
+ public:
+  static constexpr size_t kBytes = 2 << 20;
+
+  explicit FileMemory(std::byte fill) {
+    static std::atomic<uintptr_t> next{0x7a1000000000};
+    std::string path = testing::TempDir() + "peerlane_gone_XXXXXX";
+    file_ = ::mkstemp(path.data());
+    ::unlink(path.c_str());
+    EXPECT_EQ(::ftruncate(file_, kBytes), 0);
+    void* const wanted = reinterpret_cast<void*>(next.fetch_add(2 * kBytes));
+    base_ = static_cast<std::byte*>(
+        ::mmap(wanted, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file_, 0));
+    EXPECT_EQ(base_, wanted);
+    std::memset(base_, static_cast<int>(fill), kBytes);
+  }
+  ~FileMemory() {
+    if (!isUnmapped_) ::munmap(base_, kBytes);
+    ::close(file_);
+  }
+  FileMemory(const FileMemory&) = delete;
+  FileMemory& operator=(const FileMemory&) = delete;
+
+  std::byte* data() const { return base_; }
+  // All of it, or its second half where the file is cut.
+  void lose(Loss loss) {
+    switch (loss) {
+      case Loss::kCut: EXPECT_EQ(::ftruncate(file_, kBytes / 2), 0); break;
+      case Loss::kProtected: EXPECT_EQ(::mprotect(base_, kBytes, PROT_NONE), 0); break;
+      case Loss::kUnmapped:
+        EXPECT_EQ(::munmap(base_, kBytes), 0);
+        isUnmapped_ = true;
+        break;
+    }
+  }
+
+ private:
+  int file_ = -1;
+  std::byte* base_ = nullptr;
+  bool isUnmapped_ = false;
+};
+
+}  // namespace peerlane

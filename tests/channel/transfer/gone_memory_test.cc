@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registered memory that its program loses without unregistering it: the file behind it is cut, or
+// it is unmapped or protected, before and while bytes move. The transfer fails alone, as Revoked,
+// with the region's name; other regions of the same connection go on, and nobody gets a signal.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "peerlane/memory/region_reference.h"
+#include "tests/channel/context_pair.h"
+#include "tests/channel/transfer/file_memory.h"
+
+namespace peerlane {
+namespace {
+
+struct Wire {
+  RouteCase route;
+  bool isSealed = false;
+};
+constexpr Wire kWires[] = {
+    {kCma}, {kRing}, {kTcp}, {{"sealed_tcp", "tcp", ShmEngine::kAuto, false, "socket"}, true}};
+
+Config configOf(const Wire& wire) {
+  Config config = configFor(wire.route);
+  config.tcpEncrypt = wire.isSealed;
+  return config;
+}
+
+class GoneMemory : public testing::TestWithParam<std::tuple<Wire, Loss>> {
+ protected:
+  static constexpr std::byte kFill{0x5a};
+  static constexpr size_t kBytes = FileMemory::kBytes;
+
+  GoneMemory()
+      : pair_(configOf(std::get<0>(GetParam()))),
+        near_(*pair_.a, kBytes, false),
+        other_(*pair_.b, kBytes, false, Access::kRemoteReadWrite, 3),
+        remoteOther_(other_.importedBy(pair_.toB)) {}
+  static Loss loss() { return std::get<1>(GetParam()); }
+
+  static std::string nameOf(const Region& region, const char* side) {
+    const RegionReference reference = MUST(RegionReference::decode(region.share()));
+    return "region " + std::to_string(reference.allocation) + " of " + side;
+  }
+  Status move(Direction direction, const Region& local, const RemoteRegion& remote) {
+    const Block block{&local, 0, &remote, 0, kBytes};
+    auto transfer =
+        direction == Direction::kPut ? put(pair_.toB, {&block, 1}) : get(pair_.toB, {&block, 1});
+    return transfer ? transfer->wait(kSoon) : transfer.status();
+  }
+  static void expectGone(const Status& status, const std::string& name) {
+    EXPECT_EQ(status.code(), Code::kRevoked) << status.toString();
+    EXPECT_NE(status.message().find(name), std::string_view::npos) << status.toString();
+  }
+  // The connection serves another region, both ways.
+  void expectOthersGoOn() {
+    EXPECT_OK(move(Direction::kPut, near_.region(), remoteOther_));
+    std::memset(near_.data(), 0, kBytes);
+    EXPECT_OK(move(Direction::kGet, near_.region(), remoteOther_));
+    EXPECT_EQ(firstDifference(near_.data(), other_.data(), kBytes), kBytes);
+    std::memcpy(near_.data(), near_.shadow(), kBytes);
+  }
+
+  ContextPair pair_;
+  TestMemory near_;   // a's
+  TestMemory other_;  // b's
+  RemoteRegion remoteOther_;
+};
+
+TEST_P(GoneMemory, OfTheOwnerFailsTheTransferAlone) {
+  FileMemory file(kFill);
+  const Region region =
+      MUST(pair_.b->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
+  const RemoteRegion remote = MUST(pair_.toB.importRegion(region.share()));
+  ASSERT_OK(move(Direction::kGet, near_.region(), remote));
+  EXPECT_EQ(near_.data()[kBytes - 1], kFill);
+  file.lose(loss());
+  expectGone(move(Direction::kGet, near_.region(), remote), nameOf(region, "the peer"));
+  expectGone(move(Direction::kPut, near_.region(), remote), nameOf(region, "the peer"));
+  expectOthersGoOn();
+  EXPECT_OK(pair_.b->unregister(region, kSoon));
+}
+
+TEST_P(GoneMemory, OfThisSideFailsTheTransferAlone) {
+  FileMemory file(kFill);
+  const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+  ASSERT_OK(move(Direction::kPut, region, remoteOther_));
+  file.lose(loss());
+  expectGone(move(Direction::kPut, region, remoteOther_), nameOf(region, "this side"));
+  expectGone(move(Direction::kGet, region, remoteOther_), nameOf(region, "this side"));
+  std::memcpy(other_.data(), other_.shadow(), kBytes);
+  expectOthersGoOn();
+  EXPECT_OK(pair_.a->unregister(region, kSoon));
+}
+
+// What ended well before has all its bytes, and whatever has not ends Revoked.
+TEST_P(GoneMemory, WhileBytesMove) {
+  constexpr int kRounds = 200;
+  std::mt19937 random(7);
+  int revoked = 0;
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    FileMemory file(kFill);
+    const Region region =
+        MUST(pair_.b->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
+    const RemoteRegion remote = MUST(pair_.toB.importRegion(region.share()));
+    const Direction direction = round % 2 == 0 ? Direction::kGet : Direction::kPut;
+    ASSERT_OK(remote.prepare(kSoon));
+    const Block block{&near_.region(), 0, &remote, 0, kBytes};
+    auto transfer = MUST(direction == Direction::kPut ? put(pair_.toB, {&block, 1})
+                                                      : get(pair_.toB, {&block, 1}));
+    std::atomic<bool> isMoving{false};
+    const unsigned turns = random() % 400;
+    std::thread program([&] {
+      while (!isMoving.load()) std::this_thread::yield();
+      for (unsigned turn = 0; turn < turns; ++turn) std::this_thread::yield();
+      file.lose(loss());
+    });
+    isMoving.store(true);
+    Status status = transfer.wait(kSoon);
+    program.join();
+    if (status.isOk() && direction == Direction::kGet) {
+      EXPECT_EQ(std::count(near_.data(), near_.data() + kBytes, kFill), ptrdiff_t{kBytes});
+    }
+    if (status.isOk()) status = move(direction, near_.region(), remote);
+    expectGone(status, nameOf(region, "the peer"));
+    ++revoked;
+    EXPECT_OK(pair_.b->unregister(region, kSoon));
+  }
+  EXPECT_EQ(revoked, kRounds);
+  std::memcpy(near_.data(), near_.shadow(), kBytes);
+  expectOthersGoOn();
+}
+
+std::string goneName(const testing::TestParamInfo<std::tuple<Wire, Loss>>& info) {
+  static constexpr const char* kLosses[] = {"cut", "unmapped", "protected"};
+  return std::string(std::get<0>(info.param).route.name) + "_" +
+         kLosses[static_cast<size_t>(std::get<1>(info.param))];
+}
+INSTANTIATE_TEST_SUITE_P(Wires, GoneMemory,
+                         testing::Combine(testing::ValuesIn(kWires),
+                                          testing::Values(Loss::kCut, Loss::kUnmapped,
+                                                          Loss::kProtected)),
+                         goneName);
+
+// A peer that maps shared memory has a mapping of its own, and the file cannot be cut: there is
+// nothing to fail.
+TEST(GoneMappedMemory, GoesOn) {
+  constexpr size_t kBytes = FileMemory::kBytes;
+  ContextPair pair(configFor(kMapped));
+  TestMemory near(*pair.a, kBytes, true);
+  for (const Loss loss : {Loss::kCut, Loss::kUnmapped, Loss::kProtected}) {
+    const int file = ::memfd_create("gone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_EQ(::ftruncate(file, kBytes), 0);
+    auto* const base = static_cast<std::byte*>(
+        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    std::memset(base, 0x33, kBytes);
+    const Region region = MUST(pair.b->registerRegion(base, kBytes, Access::kRemoteReadWrite));
+    const RemoteRegion remote = MUST(pair.toB.importRegion(region.share()));
+    ASSERT_OK(remote.prepare(kSoon));
+    EXPECT_EQ(remote.engine(), "mapped");
+    if (loss == Loss::kCut) {
+      EXPECT_EQ(::ftruncate(file, kBytes / 2), -1);
+    }
+    if (loss == Loss::kUnmapped) ::munmap(base, kBytes);
+    if (loss == Loss::kProtected) ::mprotect(base, kBytes, PROT_NONE);
+    const Block block{&near.region(), 0, &remote, 0, kBytes};
+    EXPECT_OK(MUST(get(pair.toB, {&block, 1})).wait(kSoon));
+    EXPECT_EQ(std::count(near.data(), near.data() + kBytes, std::byte{0x33}), ptrdiff_t{kBytes});
+    EXPECT_OK(pair.b->unregister(region, kSoon));
+    if (loss != Loss::kUnmapped) ::munmap(base, kBytes);
+    ::close(file);
+  }
+}
+
+}  // namespace
+}  // namespace peerlane
