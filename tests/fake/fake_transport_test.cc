@@ -19,12 +19,12 @@ class FakeWireTest : public testing::Test {
     std::vector<std::byte> data(bytes);
     fillPattern(data, 1);
     const IoSlice slice{data.data(), bytes};
-    return a_->write(std::span(&slice, 1)).value();
+    return a_->write({std::span(&slice, 1)}).value();
   }
   Result<size_t> read(size_t bytes) {
     std::vector<std::byte> data(bytes);
     const IoSlice slice{data.data(), bytes};
-    return b_->read(std::span(&slice, 1));
+    return b_->read({std::span(&slice, 1)});
   }
 
   FakeWire wire_{5, 1000};
@@ -48,7 +48,7 @@ TEST_F(FakeWireTest, PartialProgressRepeatsBySeed) {
     const auto pipe = wire.end(0);
     std::vector<std::byte> data(100);
     const IoSlice slice{data.data(), data.size()};
-    for (int i = 0; i < 20; ++i) list.push_back(pipe->write(std::span(&slice, 1)).value());
+    for (int i = 0; i < 20; ++i) list.push_back(pipe->write({std::span(&slice, 1)}).value());
   }
   EXPECT_EQ(sizes[0], sizes[1]);
   EXPECT_NE(*std::min_element(sizes[0].begin(), sizes[0].end()),
@@ -83,7 +83,7 @@ TEST_F(FakeWireTest, LossComesAfterTheBytesBeforeIt) {
   EXPECT_EQ(read(100).value(), 40u);
   EXPECT_EQ(read(100).status().code(), Code::kPeerLost);
   const IoSlice nothing{};
-  EXPECT_EQ(a_->write(std::span(&nothing, 1)).status().code(), Code::kPeerLost);
+  EXPECT_EQ(a_->write({std::span(&nothing, 1)}).status().code(), Code::kPeerLost);
 }
 
 TEST(FakeTransport, JoinsTwoSidesByTheirOffersAndRefusesOnCommand) {

@@ -27,8 +27,9 @@ Status prepareNofault();
 
 // Copies from `program`, in order, to `to`: both lists are one byte stream each, cut differently.
 // Returns the bytes copied: fewer than the shorter list has where a byte of `program` cannot be
-// read. All before that one have been, but for a page's worth where they went through the pipe. Requires: prepareNofault() was OK; at most kMaxIoSlices on each side; `to` is writable
-// as long as the call lasts.
+// read. All before that one have been, but for a page's worth where they went through the pipe.
+// Requires: prepareNofault() was OK; at most kMaxIoSlices on each side; `to` is writable as long as
+// the call lasts.
 size_t nofaultRead(std::span<const IoSlice> to, std::span<const IoSlice> program);
 // The same from byte `skip` of `program` on, to one piece. Any number of slices.
 size_t nofaultRead(std::span<std::byte> to, std::span<const IoSlice> program, size_t skip);
