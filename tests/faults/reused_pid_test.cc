@@ -219,7 +219,7 @@ TEST(ReusedPid, GivesNoBytesOfTheNextProgramWhereTheFirstHadNoMemory) {
                                     std::bit_cast<uint64_t>(Exec::memory), nonce));
   std::vector<std::byte> local(kBytes);
   // Where there is nothing, the reason is said.
-  EXPECT_EQ(OneCopy(*agent, Verb::kGet, local.data(), Exec::hole).code(), Code::kInvalidArgument);
+  EXPECT_EQ(OneCopy(*agent, Verb::kGet, local.data(), Exec::hole).code(), Code::kRevoked);
   between = &Exec::exec;
   // Its bytes may have come, but they do not pass for the peer's.
   EXPECT_EQ(OneCopy(*agent, Verb::kGet, local.data(), Exec::hole).code(), Code::kPeerLost);
@@ -240,7 +240,7 @@ TEST(ReusedPid, SaysThatTheMemoryOfThisSideIsAtFault) {
       CmaAgent::probe(MUST(ProcessHandle::open(peer)), std::bit_cast<uint64_t>(memory), nonce));
   auto* sealed = static_cast<std::byte*>(
       ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  EXPECT_EQ(OneCopy(*agent, Verb::kGet, sealed, memory).code(), Code::kInvalidArgument);
+  EXPECT_EQ(OneCopy(*agent, Verb::kGet, sealed, memory).code(), Code::kRevoked);
   endOf(peer);
 }
 

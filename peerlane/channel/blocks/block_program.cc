@@ -7,9 +7,29 @@
 #include "peerlane/channel/blocks/block_gates.h"
 #include "peerlane/channel/blocks/block_lowering.h"
 #include "peerlane/channel/blocks/block_mover.h"
+#include "peerlane/os/mappings/mapping_lines.h"
 #include "peerlane/os/mappings/nofault_copy.h"
 
 namespace peerlane {
+namespace {
+
+// Whether the program still has the memory of a region of this side, mapped with the rights that a
+// copy needs. True where that cannot be told.
+bool isThere(const RegionRecord& region, bool isWritten) {
+  if (region.memory.device.kind != DeviceKind::kHost) return true;
+  const auto begin = reinterpret_cast<uintptr_t>(region.base);
+  const auto lines = mappingLines(begin, begin + region.bytes);
+  if (!lines) return true;
+  uint64_t end = begin;
+  for (const MappingLine& line : *lines) {
+    if (line.start > end || line.rights[0] != 'r' || (isWritten && line.rights[1] != 'w'))
+      return false;
+    end = line.end;
+  }
+  return end >= begin + region.bytes && isReadable(region.base, region.bytes);
+}
+
+}  // namespace
 
 Status BlockProgram::take(const PeerCore& peer, Direction direction,
                           std::span<const Block> blocks) {
@@ -50,7 +70,7 @@ Status BlockProgram::whyGone() const {
     if (count++ < kMostNames) names += (names.empty() ? "" : ", ") + name;
   };
   for (const auto& local : list_.locals)
-    if (local->memory.device.kind == DeviceKind::kHost && !isReadable(local->base, local->bytes))
+    if (!isThere(*local, list_.direction == Direction::kGet))
       add("region " + std::to_string(local->allocation) + " of this side");
   if (count == 0)
     for (const RemoteRegion& remote : list_.remotes)

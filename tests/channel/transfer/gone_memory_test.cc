@@ -101,6 +101,20 @@ TEST_P(GoneMemory, OfThisSideFailsTheTransferAlone) {
   EXPECT_OK(pair_.a->unregister(region, kSoon));
 }
 
+// Memory that may still be read is a source as before, and no destination.
+TEST_P(GoneMemory, ThatIsProtectedAgainstWritingIsStillRead) {
+  if (loss() != Loss::kProtected) return;
+  FileMemory file(kFill);
+  const Region near = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+  ASSERT_EQ(::mprotect(file.data(), kBytes, PROT_READ), 0);
+  EXPECT_OK(move(Direction::kPut, near, remoteOther_));
+  EXPECT_EQ(std::count(other_.data(), other_.data() + kBytes, kFill), ptrdiff_t{kBytes});
+  expectGone(move(Direction::kGet, near, remoteOther_), nameOf(near, "this side"));
+  std::memcpy(other_.data(), other_.shadow(), kBytes);
+  expectOthersGoOn();
+  EXPECT_OK(pair_.a->unregister(near, kSoon));
+}
+
 // What ended well before has all its bytes, and whatever has not ends Revoked.
 TEST_P(GoneMemory, WhileBytesMove) {
   constexpr int kRounds = 200;
