@@ -26,10 +26,14 @@ FAULTS = (
 # MUST() of tests/core/expect_ok.h ends a program by abort() after it printed its failure: an assertion, and no crash.
 ASSERTED = re.compile(r"tests/core/expect_ok\.h:\d+: Failure")
 ABORTED = re.compile(r"\bsignal 6\b|\bSIGABRT\b|\bAborted\b|core dumped|\b(?:ended|exited|status)\D{0,12}134\b")
+# A status code that GoogleTest prints as it prints a byte.
+STATUS = re.compile(r"\n\s+[^\n]+\n\s+Which is: 1-byte object <\w\w>\n\s+Code::k\w+\n\s+Which is: 1-byte object <\w\w>|"
+                    r"\n\s+Code::k\w+\n\s+Which is: 1-byte object <\w\w>\n\s+[^\n]+\n\s+Which is: 1-byte object <\w\w>")
 
 
 def fault_in(text):
     """The name of the fault that a text shows, or "" for none."""
+    text = STATUS.sub("", text)
     if ASSERTED.search(text):
         text = ABORTED.sub("", text)
     return next((name for name, pattern in FAULTS if pattern.search(text)), "")

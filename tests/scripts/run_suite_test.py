@@ -15,6 +15,8 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPT = os.path.join(ROOT, "scripts", "run_suite.py")
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from suite.faults import fault_in  # noqa: E402
 NOISE_CASES = ""
 CASES = 14  # in noise_cases.cc
 REPORTING = "int main() { int* gone = new int(1); delete gone; return *gone == 2; }"
@@ -279,6 +281,20 @@ class Unsteady(Bed):
             answer = self.run_suite()
             self.assertEqual(answer.status, 1)
             self.assertIn("is not 'DATE | TEST | FIRST OUTPUT | SUSPECTED CAUSE'", answer.text)
+
+
+class Words(unittest.TestCase):
+    """Failures are told by their text."""
+
+    def fault(self, *values):
+        lines = "".join(f"\n  {value}\n    Which is: 1-byte object <{number:02d}>" for number, value in enumerate(values))
+        return fault_in(f"../tests/some_test.cc:7\nExpected equality of these values:{lines}\n")
+
+    def test_status_codes_are_no_bytes(self):
+        self.assertEqual(self.fault("transfer.status().code()", "Code::kTimeout"), "")
+        self.assertEqual(self.fault("Code::kOk", "ended"), "")
+        self.assertEqual(self.fault("memory[3]", "expected"), "wrong bytes")
+        self.assertEqual(self.fault("to[3]", "codeOf(Code::kOk)[0]"), "wrong bytes")
 
 
 class Counting(Bed):
