@@ -161,7 +161,7 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::begin(std::byte* base, uint64
   record->bytes = bytes;
   record->access = access;
   record->memory = std::move(memory);
-  record->isOurs = owned != nullptr;
+  record->isOurs = owned != nullptr && record->memory.device.kind == DeviceKind::kHost;
   record->owned = std::move(owned);
   record->acquired = std::move(acquired);
   PEERLANE_RETURN_IF_ERROR(

@@ -96,7 +96,7 @@ struct RegionRecord : std::enable_shared_from_this<RegionRecord> {
   Access access = Access::kLocal;
   MemoryDescription memory;
   MemoryHold<Allocation> owned;         // memory from Context::allocate
-  bool isOurs = false;                  // there is, or was, one
+  bool isOurs = false;                  // it is that, or was, and the host's
   MemoryHold<AcquiredMemory> acquired;  // else: by which its provider holds it for us
   UseGate gate;
   // Kept by a registration cache (RegistrationCache): the program may free the memory without

@@ -46,9 +46,11 @@ std::optional<FrameBatch::Spoiled> FrameBatch::spoil(Code code) {
       std::find_if(trailers_.begin(), trailers_.begin() + static_cast<ptrdiff_t>(trailerCount_),
                    [this](const Trailer& each) { return each.slice >= at_; });
   const bool isPiece = at_ != count_ && !slices().isOurs(slices_[at_]);
-  if (!isPiece || trailer == trailers_.begin() + static_cast<ptrdiff_t>(trailerCount_))
+  if (!isPiece || trailer == trailers_.begin() + static_cast<ptrdiff_t>(trailerCount_) ||
+      slices_[at_].base == zeros.data())
     return std::nullopt;
-  slices_[at_].base = zeros.data();
+  for (IoSlice& piece : std::span(slices_).subspan(at_, trailer->slice - at_))
+    piece.base = zeros.data();
   auto* const bytes = static_cast<std::byte*>(slices_[trailer->slice].base);
   encodeTrailer(code, std::span<std::byte, kFrameTrailerBytes>(bytes, kFrameTrailerBytes));
   return trailer->of;

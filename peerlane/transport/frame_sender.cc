@@ -133,11 +133,17 @@ Status FrameSender::spoil(FrameEffects& effects) {
     return Status(Code::kUnavailable,
                   "memory that was being sent was unmapped, protected or cut, and this peer's "
                   "version of Peerlane cannot be told of that");
+  effects.refused.push_back(std::string(frameKindName(spoiled->kind)) + " " +
+                            std::to_string(spoiled->sequence) +
+                            ": the memory to be sent was unmapped, protected or cut");
   if (spoiled->kind == FrameKind::kGetData)
     replies_.spoil(spoiled->sequence, Code::kRevoked);
   else if (current_ != nullptr && current_->entry->verb == Verb::kPut &&
            current_->scratch[0] == spoiled->sequence)
     abandon(*current_, Code::kRevoked, effects);
+  else
+    for (Entry& entry : entries_)
+      if (entry.sequence == spoiled->sequence) entry.abandoned = Code::kRevoked;
   return {};
 }
 

@@ -2,6 +2,7 @@
 #include "peerlane/os/mappings/nofault_copy.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -78,8 +79,8 @@ class Cursor {
 };
 
 // A pipe through which this process sends bytes to itself: the system calls touch the memory as the
-// program would, and answer EFAULT. Not the way of a child that was forked since: it has the other
-// end of its parent's. Thread-safe.
+// program would, and answer EFAULT. A forked child makes one of its own, for its parent still uses
+// this one. Thread-safe.
 class CopyPipe {
  public:
   // Errors: kUnavailable (no descriptor is left), kSystem.
@@ -93,6 +94,8 @@ class CopyPipe {
     return made;
   }
   bool isOfThisProcess() const { return generation_ == forkGeneration(); }
+  // Keeps its parent's reachable: it is not freed, because a thread that the child does not have
+  // may have locked it.
   void remember(const CopyPipe* before) { before_ = before; }
 
   // As nofaultRead() and nofaultWrite(), from byte `done` of both lists on.
@@ -105,8 +108,9 @@ class CopyPipe {
       size_t bytes = 0;
       const auto sources = source.next(kAtOnce, room, bytes);
       if (bytes == 0) return moved;
-      const ssize_t in =
-          ::writev(in_.get(), asIovec(sources.data()), static_cast<int>(sources.size()));
+      ssize_t in = putIn(sources);
+      // One call says nothing of the good slices before a bad one.
+      if (in <= 0 && sources.size() > 1) in = putIn(sources.first(1));
       if (in <= 0) return moved;
       const size_t out = takeOut(target, static_cast<size_t>(in));
       moved += out;
@@ -122,6 +126,12 @@ class CopyPipe {
 
   CopyPipe(Fd out, Fd in) : out_(std::move(out)), in_(std::move(in)) {}
 
+  ssize_t putIn(std::span<const IoSlice> from) PEERLANE_REQUIRES(mutex_) {
+    const ssize_t in = ::writev(in_.get(), asIovec(from.data()), static_cast<int>(from.size()));
+    // Before Linux 6.14 a write that fails leaves a place of the pipe taken, until it is read.
+    if (in <= 0) drop(1);
+    return in;
+  }
   // Returns how many of `bytes` found their place. The pipe is empty afterwards.
   size_t takeOut(const Cursor& to, size_t bytes) PEERLANE_REQUIRES(mutex_) {
     Cursor target = to;
@@ -152,8 +162,7 @@ class CopyPipe {
   const Fd out_;
   const Fd in_;
   const uint64_t generation_ = forkGeneration();
-  const CopyPipe* before_ =
-      nullptr;  // its parent's, which a thread that is not here may have locked
+  const CopyPipe* before_ = nullptr;
   Mutex mutex_;
 };
 
@@ -172,26 +181,27 @@ Result<CopyPipe*> copyPipe() {
   return made.release();
 }
 
-// getpid() is a system call.
-pid_t ownPid() {
-  static std::atomic<uint64_t> known{0};  // generation + 1, pid
-  const auto generation = static_cast<uint32_t>(forkGeneration() + 1);
-  const uint64_t last = known.load(std::memory_order_relaxed);
-  if (last >> 32 == generation) return static_cast<pid_t>(last & UINT32_MAX);
-  const pid_t pid = ::getpid();
-  known.store(uint64_t{generation} << 32 | static_cast<uint32_t>(pid), std::memory_order_relaxed);
-  return pid;
+// Names this process also where its first thread has ended, which the process's own number then
+// does not. Kept, because gettid() is a system call.
+pid_t ownThread() {
+  thread_local uint64_t generation = 0;
+  thread_local pid_t thread = 0;
+  if (thread == 0 || generation != forkGeneration()) {
+    generation = forkGeneration();
+    thread = static_cast<pid_t>(::syscall(SYS_gettid));
+  }
+  return thread;
 }
 
 // Returns -1, with errno, where nothing was copied.
 ssize_t pinnedRead(std::span<const IoSlice> to, std::span<const IoSlice> program) {
-  return ::process_vm_readv(ownPid(), asIovec(to.data()), to.size(), asIovec(program.data()),
+  return ::process_vm_readv(ownThread(), asIovec(to.data()), to.size(), asIovec(program.data()),
                             program.size(), 0);
 }
 
 ssize_t pinnedWrite(std::span<const IoSlice> program, std::span<const IoSlice> from) {
-  return ::process_vm_writev(ownPid(), asIovec(from.data()), from.size(), asIovec(program.data()),
-                             program.size(), 0);
+  return ::process_vm_writev(ownThread(), asIovec(from.data()), from.size(),
+                             asIovec(program.data()), program.size(), 0);
 }
 
 #ifdef PEERLANE_SEES_POISON
@@ -258,15 +268,15 @@ size_t nofaultWrite(std::span<const IoSlice> program, std::span<const IoSlice> f
 
 bool isReadable(const std::byte* base, size_t bytes) {
   if (bytes == 0) return true;
-  constexpr size_t kMostLooks = 16384;
-  const size_t step = std::max<size_t>(4096, bytes / kMostLooks);
-  std::byte seen;
-  const IoSlice to{&seen, 1};
-  for (size_t at = 0;; at = std::min(at + step, bytes - 1)) {
-    const IoSlice from{const_cast<std::byte*>(base) + at, 1};
-    if (nofaultRead({&to, 1}, {&from, 1}) != 1) return false;
-    if (at == bytes - 1) return true;
-  }
+  const size_t step = std::max<size_t>(4096, bytes / (kMaxIoSlices - 1) + 1);
+  std::array<IoSlice, kMaxIoSlices> looks;
+  size_t count = 0;
+  for (size_t at = 0; at < bytes - 1; at += step)
+    looks[count++] = {const_cast<std::byte*>(base) + at, 1};
+  looks[count++] = {const_cast<std::byte*>(base) + bytes - 1, 1};
+  std::array<std::byte, kMaxIoSlices> seen;
+  const IoSlice to{seen.data(), count};
+  return nofaultRead({&to, 1}, std::span(looks).first(count)) == count;
 }
 
 }  // namespace peerlane

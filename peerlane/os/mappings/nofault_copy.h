@@ -37,7 +37,7 @@ size_t nofaultRead(std::span<std::byte> to, std::span<const IoSlice> program, si
 // may have been written.
 size_t nofaultWrite(std::span<const IoSlice> program, std::span<const IoSlice> from);
 
-// Whether bytes all over [base, +bytes) can be read: one of each page, of at most 16384 pages. To
+// Whether bytes all over [base, +bytes) can be read: one of each page, of at most 1024 pages. To
 // explain a failure, never to allow a plain access.
 bool isReadable(const std::byte* base, size_t bytes);
 

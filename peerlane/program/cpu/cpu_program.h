@@ -135,7 +135,8 @@ class CpuRun {
   // `bytes`: of all pieces.
   OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
-  OpStep sendPieces(std::span<const Piece> pieces, bool isPut);
+  OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone = false);
+  void forgetPuts();
   bool drained();
   bool isAgentOp(const Op& op) const;
   Status resolve(TargetId id);
@@ -163,8 +164,11 @@ class CpuRun {
   const RemoteMemory* postedTo_ = nullptr;  // the region that a put among them writes
   bool mayLinger_ = false;
   bool lastIsOnlyPut_ = false;  // that put is one, and the last of them
-  bool patient_ = false;        // the caller of advance() has no budget
-  bool ending_ = false;         // has its end code; waits for the mailbox to drain
+  // The last entry is a put from memory that may be gone; and so is one before it.
+  bool lastMayFail_ = false;
+  bool earlierMayFail_ = false;
+  bool patient_ = false;  // the caller of advance() has no budget
+  bool ending_ = false;   // has its end code; waits for the mailbox to drain
   uint32_t runPieceCount_ = 0;
   std::array<Piece, Mailbox::kSlots> runPieces_{};  // agent copies of this op, until drained
   std::vector<MappedPiece> indexedMapped_;  // large copies of an indexed list; capacity is kept

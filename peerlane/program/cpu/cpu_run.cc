@@ -5,6 +5,7 @@
 // that threads help with).
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/program/cpu/cpu_program.h"
@@ -25,8 +26,7 @@ void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors
   piece_ = 0;
   mapped_.restart();
   posted_ = false;
-  postedTo_ = nullptr;
-  lastIsOnlyPut_ = false;
+  forgetPuts();
   ending_ = false;
   ended_ = false;
   code_ = Code::kOk;
@@ -90,8 +90,7 @@ bool CpuRun::drained() {
   }
   if (!mailbox.idle()) return false;
   posted_ = false;
-  postedTo_ = nullptr;
-  lastIsOnlyPut_ = false;
+  forgetPuts();
   runPieceCount_ = 0;
   if (mailbox.code() != Code::kOk) {
     if (code_ == Code::kOk) code_ = mailbox.code();
@@ -232,11 +231,15 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
     return OpStep::kNext;
   }
   // The owner may refuse the copy and still take the word, which would then announce bytes that
-  // never came. Within one region the owner refuses both.
-  // Where the link can tie the word to the copy, it need not wait for the answer.
+  // never came. Within one region the owner refuses both, unless it is this side's memory that
+  // could not be read. Where the link can tie the word to the copy, it need not wait for the
+  // answer.
   bool isTied = false;
-  if (op.order == Order::kRelease && postedTo_ != nullptr && postedTo_ != at.remote) {
-    isTied = lastIsOnlyPut_ && at.remote->refusesInOrder && postedTo_->agent == at.remote->agent;
+  const bool isSameRegion = postedTo_ == at.remote;
+  const bool mayDiffer = postedTo_ != nullptr && (!isSameRegion || lastMayFail_ || earlierMayFail_);
+  if (op.order == Order::kRelease && mayDiffer) {
+    const bool lastDecides = isSameRegion ? lastMayFail_ && !earlierMayFail_ : lastIsOnlyPut_;
+    isTied = lastDecides && at.remote->refusesInOrder && postedTo_->agent == at.remote->agent;
     if (!isTied && !drained()) return OpStep::kBlocked;
     if (code_ != Code::kOk) return OpStep::kEnd;
   }
@@ -248,6 +251,7 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
   entry->onlyAfterPrevious = isTied;
   entry->mayLinger = mayLinger_;
   lastIsOnlyPut_ = false;
+  earlierMayFail_ |= std::exchange(lastMayFail_, false);
   entry->remote = at.remote;
   entry->remoteOffset = at.remoteOffset;
   entry->operand = value;
@@ -284,12 +288,17 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   Piece& piece = runPieces_[runPieceCount_];
   piece = isPut ? Piece{from.address, to.remote, to.remoteOffset, bytes}
                 : Piece{to.address, from.remote, from.remoteOffset, bytes};
-  const OpStep step = sendPieces({&piece, 1}, isPut);
+  const OpStep step = sendPieces({&piece, 1}, isPut, isPut && from.mayBeGone);
   if (step == OpStep::kNext) ++runPieceCount_;
   return step;
 }
 
-CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut) {
+void CpuRun::forgetPuts() {
+  postedTo_ = nullptr;
+  lastIsOnlyPut_ = lastMayFail_ = earlierMayFail_ = false;
+}
+
+CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone) {
   MailboxEntry* entry = claimEntry();
   if (entry == nullptr) return OpStep::kBlocked;
   entry->verb = isPut ? Verb::kPut : Verb::kGet;
@@ -301,6 +310,7 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut) {
   for (const Piece& piece : pieces) bytesMoved_ += piece.bytes;
   if (isPut) {
     lastIsOnlyPut_ = postedTo_ == nullptr;
+    earlierMayFail_ |= std::exchange(lastMayFail_, mayBeGone);
     static const RemoteMemory several;  // equal to no region
     const RemoteMemory* to = pieces.front().remote;
     postedTo_ = postedTo_ == nullptr || postedTo_ == to ? to : &several;

@@ -24,6 +24,8 @@ struct BoundTarget {
   const RemoteMemory* remote = nullptr;  // set for memory of a peer, mapped or not
   uint64_t remoteOffset = 0;             // where the target starts in that region
   const Waker* waker = nullptr;          // words that another process polls: wakes its threads
+  // Memory of the program, which may be gone when an agent comes to read it.
+  bool mayBeGone = false;
 };
 
 class LateBinder {

@@ -93,6 +93,7 @@ Result<RemoteMemory> ShmLink::attach(Grant grant) {
     return Status(Code::kNotSupported, "PEERLANE_STRICT: private memory would be staged, because " +
                                            parts_.refused.front());
   memory.engine = "ring";
+  memory.refusesInOrder = true;
   memory.enforcer = Enforcer::kOwner;
   return memory;
 }

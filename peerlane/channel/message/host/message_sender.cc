@@ -73,7 +73,8 @@ void LaneSender::begin(Entry& entry) {
       run.envelope.regionBytes = item.region->bytes;
       run.envelope.offset = static_cast<uint64_t>(item.address - item.region->base);
     } else {
-      run.targets[kSenderPayload] = {.address = item.address, .bytes = item.bytes};
+      run.targets[kSenderPayload] = {
+          .address = item.address, .bytes = item.bytes, .mayBeGone = true};
     }
   }
   run.envelope.kind = entry.kind;
@@ -158,8 +159,19 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
   return moved;
 }
 
+// The receiver was told of nothing. The number goes on as that of no message.
+void LaneSender::voidPayload(Entry& entry) {
+  const Status gone(Code::kRevoked, messageName(entry.number, env_.rank) +
+                                        ": its memory was unmapped, protected or cut off its file");
+  if (entry.posted.batch) entry.posted.batch->itemEnded(gone);
+  entry.posted.batch = nullptr;
+  begin(entry);
+}
+
 // The program of phase kSending has ended.
 void LaneSender::judge(Entry& entry) {
+  if (entry.run->code() == Code::kRevoked && entry.kind == MessageKind::kEager)
+    return voidPayload(entry);
   if (const Code code = entry.run->code(); code != Code::kOk)
     return breakLane(Status(code, messageName(entry.number, env_.rank) + ": the link failed"));
   if (entry.kind == MessageKind::kPut) {

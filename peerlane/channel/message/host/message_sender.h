@@ -64,6 +64,7 @@ class LaneSender final : public LaneEnd {
   bool look(Entry& entry, uint64_t& budget);
   void withdrawIfCancelled(Entry& entry);
   void judge(Entry& entry);
+  void voidPayload(Entry& entry);
   void conclude(Entry& entry);
   bool readAnswer(Entry& entry);
   void beginPush(Entry& entry);
