@@ -166,6 +166,7 @@ void LaneSender::voidPayload(Entry& entry) {
   if (entry.posted.batch) entry.posted.batch->itemEnded(gone);
   entry.posted.batch = nullptr;
   begin(entry);
+  again_ = true;
 }
 
 // The program of phase kSending has ended.
