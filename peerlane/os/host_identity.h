@@ -14,6 +14,14 @@
 
 namespace peerlane {
 
+// Where another process lives, by what it says of itself.
+enum class HostRelation : uint8_t {
+  kUnknown,       // one of the two could not tell
+  kOtherHost,     // another kernel, or this one before its last start
+  kOtherNetwork,  // this host, and another network namespace, where no abstract socket leads
+  kSameNetwork,
+};
+
 // This boot of this kernel: 36 characters, new at every start.
 Result<std::string> bootId();
 // The inode number of this process's namespace "net", "pid", ...; 0 when the kernel has none.

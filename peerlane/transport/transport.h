@@ -15,6 +15,7 @@
 #include "peerlane/core/key_bytes.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/os/event_loop.h"
+#include "peerlane/os/host_identity.h"
 #include "peerlane/os/readiness_set.h"
 #include "peerlane/os/socket.h"
 #include "peerlane/os/unix_peer.h"
@@ -37,9 +38,10 @@ struct PeerFacts {
   bool sameProcess = false;
   bool unixSocket =
       false;  // the control connection is a Unix socket: credentials hold, descriptors travel
-  bool initiator = false;       // this side dialled
-  PeerCredentials credentials;  // valid if unixSocket
-  uint64_t life = 0;            // of the peer's context: a random number
+  HostRelation host = HostRelation::kUnknown;  // by the handshake; for words alone, never for trust
+  bool initiator = false;                      // this side dialled
+  PeerCredentials credentials;                 // valid if unixSocket
+  uint64_t life = 0;                           // of the peer's context: a random number
   int pidFd = -1;               // of the peer's process, -1 if none; borrowed, outlives the link
   SocketAddress localAddress;   // of the control connection, this end
   SocketAddress remoteAddress;  // and the other
@@ -92,7 +94,7 @@ class Transport {
   // Called twice a second: the transport may release resources that it keeps for later connections
   // and that none has used.
   virtual void sweep() {}
-  // kNotSupported with the reason when the facts alone exclude it ("shm: peer is on another host").
+  // kNotSupported with the reason when the facts alone exclude it (unix_reach.h has one).
   // kInvalidArgument, kOutOfMemory: a setting asks for what is not there, or memory is short, which
   // PEERLANE_STRICT makes an error. kUnavailable: a shortage that passes.
   virtual Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,

@@ -2,6 +2,8 @@
 //
 // Two hosts that have nothing in common but a network.
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -139,6 +141,53 @@ TEST_F(NetworkTest, ATicketWithDeadAddressesConnects) {
   other.line().tell(one.line().hear());
   EXPECT_EQ(other.end(), "");
   EXPECT_EQ(one.end(), "");
+}
+
+// Two containers of one host: without a common folder they meet over the network, and each is told
+// what would change that; with one they share memory.
+TEST_F(NetworkTest, NetworksOfOneHostShareMemoryInACommonFolder) {
+  std::string folder = (std::filesystem::temp_directory_path() / "peerlane-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const bool isCommon : {false, true}) {
+    SCOPED_TRACE(isCommon);
+    const NetworkWire wire;
+    Config config;
+    if (isCommon) config.socketDirectory = folder;
+    const auto expectLink = [isCommon](const Peer& peer) {
+      const Route route = peer.route();
+      require(route.link == (isCommon ? "shm" : "tcp"), "the link is " + route.link);
+      std::string refused;
+      for (const std::string& each : route.refused) refused += each + "\n";
+      require(isCommon || refused.find("link shm: the peer was not reached by a Unix socket; it is "
+                                       "on this host, in another network namespace: set "
+                                       "PEERLANE_SOCKET_DIR to a folder that both see") !=
+                              std::string::npos,
+              refused);
+    };
+    NetworkHost one([config, expectLink](const Line& test) {
+      test.expect("begin");
+      const auto context = must(Context::create({config, {"10.0.0.1:4000"}, ""}));
+      test.tell(context->ticket());
+      const Peer peer = must(context->accept(kSoon));
+      expectLink(peer);
+      must(peer.receiveMessage(kWords, kSoon));
+    });
+    NetworkHost other([config, expectLink](const Line& test) {
+      const std::string ticket = test.hear();
+      const auto context = must(Context::create({config, {}, ""}));
+      const Peer peer = must(context->connect(ticket, kSoon));
+      expectLink(peer);
+      must(peer.sendMessage(kWords, bytesOf("bye"), kSoon));
+      (void)peer.receiveMessage(kWords, kSoon);  // until the other one has gone
+    });
+    one.plug(wire, {"10.0.0.1/24"});
+    other.plug(wire, {"10.0.0.2/24"});
+    one.begin();
+    other.line().tell(one.line().hear());
+    EXPECT_EQ(other.end(), "");
+    EXPECT_EQ(one.end(), "");
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // Frames larger than the wire takes from now on are in flight when that changes.

@@ -5,6 +5,7 @@
 
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/session/context/peer_table.h"
+#include "peerlane/transport/unix_reach.h"
 
 namespace peerlane {
 
@@ -49,7 +50,12 @@ Result<Peer> Connector::reach(const Ticket& ticket, const std::optional<ContextI
   HandshakeOptions options = self_;
   options.secret = ticket.secret;
   options.expectedPeer = expected;
-  const bool sameHost = ticket.hostIdentity != 0 && ticket.hostIdentity == localHostIdentity();
+  const HostRelation relation = hostRelation(ticket.hostIdentity, localHostIdentity());
+  const bool isElsewhere =
+      relation == HostRelation::kOtherHost || relation == HostRelation::kOtherNetwork;
+  // A ticket of this very host from before its last start looks the same.
+  const char* const orIsOld =
+      relation == HostRelation::kOtherHost ? ", or from before this one was restarted" : "";
   Dialer dialer(
       progress_, expected ? "context " + expected->toText() : "a context",
       [this, owner = owner_.lock(), turnBack = near != nullptr, options = std::move(options)](
@@ -57,10 +63,10 @@ Result<Peer> Connector::reach(const Ticket& ticket, const std::optional<ContextI
         return begin(std::move(socket), options, {turnBack, std::move(mayGoOn)}, done);
       });
   for (const std::string& text : ticket.addresses) {
-    // Abstract names end at the host; paths may be shared with containers, so they are simply
-    // tried.
-    if (text.starts_with("unix:@") && !sameHost && ticket.hostIdentity != 0)
-      dialer.leaveOut(text, "on another host");
+    // Abstract names end at the network namespace; paths may be shared with containers, so they are
+    // simply tried.
+    if (text.starts_with("unix:@") && isElsewhere)
+      dialer.leaveOut(text, whereInWords(relation) + orIsOld);
     else
       dialer.add(text);
   }

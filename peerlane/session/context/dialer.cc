@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/context/dialer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -45,6 +47,20 @@ struct Dialer::LookUp {
   std::atomic<bool> done{false};  // release, after the next
   Result<std::vector<SocketAddress>> found = Status(Code::kTimeout, "the name is being looked up");
 };
+
+namespace {
+
+// A path that leads nowhere looks the same in the wrong folder, or the wrong container.
+Status withItsCure(const SocketAddress& address, Status why) {
+  if (address.family() != SocketAddress::Family::kUnixPath || why.code() != Code::kUnavailable ||
+      ::access(address.unixName().c_str(), F_OK) == 0)
+    return why;
+  return Status(why.code(), std::string(why.message()) +
+                                "; its process has ended, or its PEERLANE_SOCKET_DIR is no folder "
+                                "that both see");
+}
+
+}  // namespace
 
 Dialer::~Dialer() {
   abandon();
@@ -115,7 +131,7 @@ void Dialer::startDue(Clock::time_point now) {
 void Dialer::start(const std::shared_ptr<Attempt>& attempt, Clock::time_point now) {
   nextStart_ = now + (attempt->address.isUnix() ? kUnixStagger : kStagger);
   auto socket = connectStart(attempt->address);
-  if (!socket.isOk()) return failed(*attempt, socket.status(), now);
+  if (!socket.isOk()) return failed(*attempt, withItsCure(attempt->address, socket.status()), now);
   attempt->stage = Attempt::Stage::kRunning;
   auto run = attempt->run = std::make_shared<Attempt::Run>();
   const auto done = [run, &progress = progress_](const std::shared_ptr<PeerCore>& peer,
@@ -211,7 +227,7 @@ Result<std::shared_ptr<PeerCore>> Dialer::dial(Clock::time_point deadline) {
     }
     // While one of them is setting up its links, nobody else begins.
     if (race_ && race_->winner.load() == nullptr) startDue(now);
-    if (isOver()) return verdict("no address of " + whom_ + " could be reached");
+    if (isOver()) return verdict("no address of " + whom_ + " led to a connection");
     if (now >= deadline) break;
     const Status waited = progress_.waitAsleep(someEnded, nextLook(deadline));
     if (!waited.isOk() && waited.code() != Code::kTimeout) return waited;

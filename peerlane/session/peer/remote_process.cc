@@ -30,6 +30,7 @@ void RemoteProcess::meet(const PeerIdentity& identity, ControlConnection& connec
                          bool initiator) {
   identity_ = identity;
   facts_.initiator = initiator;
+  facts_.host = hostRelation(identity.hostIdentity, localHostIdentity());
   facts_.unixSocket = connection.isUnix();
   facts_.linkKey = connection.takeLinkKey();
   std::memcpy(&facts_.life, identity.context.bytes().data(), sizeof facts_.life);

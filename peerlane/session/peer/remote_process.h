@@ -31,7 +31,7 @@ class RemoteProcess {
   bool knowsLinkMessages() const { return (identity_.features & feature::kLinkMessages) != 0; }
   pid_t id() const { return facts_.credentials.pid; }
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
-  bool sameHostByClaim() const { return identity_.hostIdentity == localHostIdentity(); }
+  bool sameHostByClaim() const { return facts_.host == HostRelation::kSameNetwork; }
   // A reference to a region of this peer for Imports::request(), with all rights; no more is
   // checked here.
   RegionReference referenceTo(uint64_t allocation, uint64_t generation, uint64_t bytes) const;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -350,23 +351,38 @@ Result<Secret> readSecret(std::string_view source) {
   return readSecret(source, std::cin);
 }
 
-uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace) {
-  bootId = trimmed(bootId);
-  if (bootId.empty()) return 0;
+namespace {
+
+// Four bytes of the hash of `parts`; never 0, which stands for what is not known.
+uint32_t hashOf(std::initializer_list<std::span<const unsigned char>> parts) {
   std::array<unsigned char, crypto_generichash_BYTES> digest;
   crypto_generichash_state state;
   crypto_generichash_init(&state, nullptr, 0, digest.size());
-  crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(bootId.data()),
-                            bootId.size());
+  for (const auto part : parts) crypto_generichash_update(&state, part.data(), part.size());
+  crypto_generichash_final(&state, digest.data(), digest.size());
+  uint32_t hash = 0;
+  for (size_t i = 0; i < sizeof hash; ++i) hash |= uint32_t{digest[i]} << (8 * i);
+  return hash == 0 ? 1 : hash;
+}
+
+}  // namespace
+
+uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace) {
+  bootId = trimmed(bootId);
+  if (bootId.empty()) return 0;
+  const std::span boot(reinterpret_cast<const unsigned char*>(bootId.data()), bootId.size());
   std::array<unsigned char, 8> space;
   for (size_t i = 0; i < space.size(); ++i) {
     space[i] = static_cast<unsigned char>(netNamespace >> (8 * i));
   }
-  crypto_generichash_update(&state, space.data(), space.size());
-  crypto_generichash_final(&state, digest.data(), digest.size());
-  uint64_t identity = 0;
-  for (size_t i = 0; i < 8; ++i) identity |= uint64_t{digest[i]} << (8 * i);
-  return identity == 0 ? 1 : identity;  // 0 means unknown
+  return uint64_t{hashOf({boot})} << 32 | hashOf({boot, space});
+}
+
+HostRelation hostRelation(uint64_t theirs, uint64_t mine) {
+  const auto bootOf = [](uint64_t identity) { return identity >> 32; };
+  if (bootOf(theirs) == 0 || bootOf(mine) == 0) return HostRelation::kUnknown;
+  if (theirs == mine) return HostRelation::kSameNetwork;
+  return bootOf(theirs) == bootOf(mine) ? HostRelation::kOtherNetwork : HostRelation::kOtherHost;
 }
 
 // The boot does not change under a process, its network namespace may. A boot id that could not be

@@ -19,6 +19,7 @@
 
 #include "peerlane/core/key_bytes.h"
 #include "peerlane/core/status.h"
+#include "peerlane/os/host_identity.h"
 
 namespace peerlane {
 
@@ -88,12 +89,15 @@ Result<Ticket> readTicket(std::string_view source);  // "-" is std::cin
 Result<Secret> readSecret(std::string_view source, std::istream& standardInput);
 Result<Secret> readSecret(std::string_view source);  // "-" is std::cin
 
-// A number equal for two processes that can reach each other's Unix sockets: a hash of the kernel's
-// boot id and the network namespace. A hint that saves a failing connect, never a proof. Never 0
-// for a non-empty boot id.
+// Two hashes: of the kernel's boot id (the upper 32 bits), and of that with the network namespace.
+// Where both are equal, two processes can reach each other's Unix sockets. A hint that saves a
+// failing connect and finds the right words for one, never a proof. No half is 0 for a non-empty
+// boot id.
 uint64_t hostIdentityOf(std::string_view bootId, uint64_t netNamespace);
 // The same for the calling process, from /proc; 0 where /proc does not have it.
 uint64_t localHostIdentity();
+// Where the process lives that says `theirs` of itself, as seen from one that would say `mine`.
+HostRelation hostRelation(uint64_t theirs, uint64_t mine);
 
 }  // namespace peerlane
 

@@ -10,6 +10,7 @@
 #include "peerlane/os/host_identity.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_link.h"
 #include "peerlane/transport/cuda_ipc/cuda_ipc_offer.h"
+#include "peerlane/transport/unix_reach.h"
 
 namespace peerlane {
 namespace {
@@ -110,9 +111,7 @@ class CudaIpcTransport final : public Transport {
   LinkAbilities abilities() const override { return CudaIpcLink::abilities(/*sameProcess=*/true); }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& /*surroundings*/) override {
-    if (!facts.unixSocket)
-      return Status(Code::kNotSupported,
-                    "the peer was not reached by a Unix socket (another host, or by TCP)");
+    if (!facts.unixSocket) return noUnixSocket(facts.host);
     if (gpus_.size() > CudaIpcOffer::kMostGpus)
       return Status(Code::kNotSupported, "the context has " + std::to_string(gpus_.size()) +
                                              " GPUs; at most " +

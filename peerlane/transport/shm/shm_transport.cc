@@ -8,6 +8,7 @@
 #include "peerlane/transport/shm/ring_pipe.h"
 #include "peerlane/transport/shm/shm_link.h"
 #include "peerlane/transport/shm/shm_offer.h"
+#include "peerlane/transport/unix_reach.h"
 
 namespace peerlane {
 namespace {
@@ -150,9 +151,7 @@ class ShmTransport final : public Transport {
   }
   Result<std::unique_ptr<PendingLink>> prepare(const PeerFacts& facts,
                                                const LinkSurroundings& surroundings) override {
-    if (!facts.unixSocket)
-      return Status(Code::kNotSupported,
-                    "the peer was not reached by a Unix socket (another host, or by TCP)");
+    if (!facts.unixSocket) return noUnixSocket(facts.host);
     auto pending = std::make_unique<PendingShm>(facts, surroundings);
     PEERLANE_RETURN_IF_ERROR(pending->prepare());
     return std::unique_ptr<PendingLink>(std::move(pending));

@@ -89,6 +89,47 @@ TEST(Dial, TheEndNamesEveryAddressWithItsReason) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
 }
 
+// The ticket as it would be if its context lived there.
+std::string whyNotReached(Context& from, const Context& to, uint64_t hostIdentity) {
+  Ticket ticket = MUST(Ticket::decode(to.ticket()));
+  ticket.hostIdentity = hostIdentity;
+  const auto refused = from.connect(MUST(ticket.encode()), kSoon);
+  EXPECT_FALSE(refused.isOk());
+  return std::string(refused.status().message());
+}
+
+TEST(Dial, WhatIsElsewhereIsSaidToBeThereWithItsCure) {
+  auto a = makeContext();
+  auto b = makeContext();
+  const std::string boot = MUST(bootId());
+  const uint64_t network = namespaceInode("net");
+  const std::string elsewhere = whyNotReached(*a, *b, hostIdentityOf(boot, network + 1));
+  EXPECT_NE(elsewhere.find(": on this host, in another network namespace: set PEERLANE_SOCKET_DIR "
+                           "to a folder that both see"),
+            std::string::npos)
+      << elsewhere;
+  EXPECT_EQ(elsewhere.find("another host"), std::string::npos) << elsewhere;
+  const std::string other = whyNotReached(*a, *b, hostIdentityOf("another boot", network));
+  EXPECT_NE(other.find(": on another host, or from before this one was restarted"),
+            std::string::npos)
+      << other;
+  // Where nothing is known the address is tried.
+  Ticket unknown = MUST(Ticket::decode(b->ticket()));
+  unknown.hostIdentity = 0;
+  EXPECT_OK(a->connect(MUST(unknown.encode()), kSoon).status());
+}
+
+TEST(Dial, APathThatLeadsNowhereNamesItsSetting) {
+  auto a = makeContext();
+  auto b = makeContext();
+  const std::string path = "unix:/nowhere/peerlane-" + b->id() + ".sock";
+  const auto refused = a->connect(ticketOf(*b, {path}), kSoon);
+  EXPECT_EQ(refused.status().code(), Code::kUnavailable);
+  EXPECT_NE(refused.status().message().find("its PEERLANE_SOCKET_DIR is no folder that both see"),
+            std::string_view::npos)
+      << refused.status().toString();
+}
+
 TEST(Dial, AddressesThatFailAlikeShareTheReason) {
   auto a = makeContext(withLinks({"shm"}));
   auto b = makeContext(withLinks({"tcp"}), {"127.0.0.1:0", "[::1]:0"});
@@ -98,6 +139,8 @@ TEST(Dial, AddressesThatFailAlikeShareTheReason) {
   std::vector<std::string> overTcp = MUST(Ticket::decode(b->ticket())).addresses;
   std::erase_if(overTcp, [](const std::string& each) { return each.starts_with("unix:"); });
   ASSERT_EQ(overTcp.size(), 2u) << "the Unix socket has a reason of its own";
+  EXPECT_TRUE(text.starts_with("no address of context " + b->id() + " led to a connection; "))
+      << "somebody was reached: " << text;
   EXPECT_NE(text.find(overTcp[0] + ", " + overTcp[1] + ": no link works"), std::string::npos)
       << text;
 }

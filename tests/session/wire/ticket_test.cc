@@ -295,12 +295,24 @@ TEST_F(TicketSource, EachFailureNamesTheSource) {
 }
 
 TEST(HostIdentity, DependsOnBootAndNamespace) {
-  EXPECT_EQ(hostIdentityOf("boot-1\n", 4026531840), 0xad08725589ec1834);
+  EXPECT_EQ(hostIdentityOf("boot-1\n", 4026531840), 0x6c13afb889ec1834);
   EXPECT_NE(hostIdentityOf("boot-1", 4026531841), hostIdentityOf("boot-1", 4026531840));
   EXPECT_NE(hostIdentityOf("boot-2", 4026531840), hostIdentityOf("boot-1", 4026531840));
   EXPECT_EQ(hostIdentityOf("", 1), 0u);
   EXPECT_NE(localHostIdentity(), 0u);
   EXPECT_EQ(localHostIdentity(), localHostIdentity());
+}
+
+TEST(HostIdentity, TellsBootAndNamespaceApart) {
+  const uint64_t mine = hostIdentityOf("boot-1", 4026531840);
+  EXPECT_EQ(hostRelation(mine, mine), HostRelation::kSameNetwork);
+  EXPECT_EQ(hostRelation(hostIdentityOf("boot-1", 4026531841), mine), HostRelation::kOtherNetwork);
+  // Network namespaces have the same numbers on all hosts.
+  EXPECT_EQ(hostRelation(hostIdentityOf("boot-2", 4026531840), mine), HostRelation::kOtherHost);
+  EXPECT_EQ(hostRelation(hostIdentityOf("boot-2", 4026531841), mine), HostRelation::kOtherHost);
+  EXPECT_EQ(hostRelation(0, mine), HostRelation::kUnknown);
+  EXPECT_EQ(hostRelation(mine, 0), HostRelation::kUnknown);
+  EXPECT_EQ(hostRelation(0, 0), HostRelation::kUnknown);
 }
 
 }  // namespace
