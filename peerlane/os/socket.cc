@@ -2,6 +2,7 @@
 #include "peerlane/os/socket.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -10,10 +11,12 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <ctime>
@@ -213,14 +216,22 @@ Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_
   return Status(Code::kInternal, "unreachable: the port range " + range + " was empty");
 }
 
-void removeUnixPath(const SocketAddress& address) {
-  if (address.family() != SocketAddress::Family::kUnixPath) return;
-  std::string path = address.unixName();
-  struct stat found {};
-  if (::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode)) ::unlink(path.c_str());
+bool isOfOneKernel(long fileSystem) {
+  constexpr std::array<long, 9> kKnown{
+      TMPFS_MAGIC,           RAMFS_MAGIC,          EXT4_SUPER_MAGIC,
+      0x58465342 /* XFS */,  BTRFS_SUPER_MAGIC,    F2FS_SUPER_MAGIC,
+      OVERLAYFS_SUPER_MAGIC, 0x2fc12fc1 /* ZFS */, 0xca451a4e /* bcachefs */};
+  return std::find(kKnown.begin(), kKnown.end(), fileSystem) != kKnown.end();
 }
 
-void removeStaleSockets(const std::string& folder, const std::string& prefix) {
+void removeStaleSockets(const std::string& folder, const std::string& prefix,
+                        std::optional<long> fileSystem) {
+  if (!fileSystem) {
+    struct statfs of {};
+    if (::statfs(folder.c_str(), &of) != 0) return;
+    fileSystem = static_cast<long>(of.f_type);
+  }
+  if (!isOfOneKernel(*fileSystem)) return;
   // One that is being made has its file before it has its owner.
   constexpr time_t kYoungSeconds = 10;
   std::error_code error;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,19 +32,22 @@ inline constexpr int kListenBacklog = 4096;
 // Binds and listens; localAddress tells the port when it was 0. A Unix path that is a socket
 // without a listener is replaced; any other existing file is kept, and the call fails. Errors:
 // kUnavailable (in use), kPermissionDenied, kInvalidArgument. The path stays when the descriptor
-// closes: see removeUnixPath.
+// closes.
 Result<Fd> listenOn(const SocketAddress& address, int backlog = kListenBacklog);
 // Listens on the first free port of lowPort..highPort (both included) at the IP of `address`; its
 // own port is ignored. Errors: kUnavailable naming the range.
 Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_t highPort,
                          int backlog = kListenBacklog);
-// Deletes the file of a Unix path address; nothing for other families or when it is gone or no
-// socket.
-void removeUnixPath(const SocketAddress& address);
-
+// Whether files of a file system of this type (statfs) are those of one kernel alone, so that this
+// kernel knows every process that has one of its sockets. False for those that hosts may share, and
+// for unknown ones.
+bool isOfOneKernel(long fileSystem);
 // Deletes the files of Unix sockets in `folder` whose names begin with `prefix`, which belong to
-// this user and which no process has open: those of processes that were killed.
-void removeStaleSockets(const std::string& folder, const std::string& prefix);
+// this user and which no process has open: those of processes that were killed. None where other
+// hosts may share the folder, as only they know their processes. `fileSystem`: of `folder`, which
+// is asked for where it is not given.
+void removeStaleSockets(const std::string& folder, const std::string& prefix,
+                        std::optional<long> fileSystem = {});
 
 Result<SocketAddress> localAddress(int fd);
 Result<SocketAddress> peerAddress(int fd);

@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -205,8 +207,6 @@ TEST(UnixPath, StaleSocketIsReplacedAndALiveOneIsNot) {
   auto refused = listenOn(address);
   EXPECT_EQ(refused.status().code(), Code::kUnavailable);
   EXPECT_TRUE(connectStart(address).isOk());
-  removeUnixPath(address);
-  EXPECT_FALSE(std::filesystem::exists(folder.file("s")));
 }
 
 TEST(UnixPath, FilesOfTheDeadAreSweptAndNoOthers) {
@@ -218,18 +218,45 @@ TEST(UnixPath, FilesOfTheDeadAreSweptAndNoOthers) {
     const std::array<timespec, 2> old{};  // 1970
     ASSERT_EQ(::utimensat(AT_FDCWD, folder.file(name).c_str(), old.data(), 0), 0);
   };
-  for (const char* name : {"peerlane-dead", "peerlane-young", "other-dead"})
+  for (const char* name : {"peerlane-dead", "peerlane-young", "other-dead", "peerlane-others"})
     (void)listenOn(at(name)).value();
   const Fd live = listenOn(at("peerlane-live")).value();
   ASSERT_TRUE(writeFile(folder.file("peerlane-file"), "content"));
-  for (const char* name : {"peerlane-dead", "other-dead", "peerlane-live", "peerlane-file"})
+  for (const char* name :
+       {"peerlane-dead", "other-dead", "peerlane-live", "peerlane-file", "peerlane-others"})
     age(name);
-  removeStaleSockets(folder.path(), "peerlane-");
+  // Only an administrator can make one that belongs to somebody else.
+  const bool isOthers = ::chown(folder.file("peerlane-others").c_str(), 65534, 65534) == 0;
+  removeStaleSockets(folder.path(), "peerlane-", NFS_SUPER_MAGIC);
+  EXPECT_TRUE(std::filesystem::exists(folder.file("peerlane-dead")))
+      << "its process may live on another host";
+  removeStaleSockets(folder.path(), "peerlane-", TMPFS_MAGIC);
   EXPECT_FALSE(std::filesystem::exists(folder.file("peerlane-dead")));
+  EXPECT_EQ(std::filesystem::exists(folder.file("peerlane-others")), isOthers);
   for (const char* name : {"peerlane-young", "other-dead", "peerlane-live", "peerlane-file"})
     EXPECT_TRUE(std::filesystem::exists(folder.file(name))) << name;
   EXPECT_EQ(acceptOne(live.get()).status().code(), Code::kTryAgain) << "its owner does not notice";
   removeStaleSockets(folder.file("missing"), "peerlane-");
+}
+
+TEST(UnixPath, OnlyFileSystemsOfOneKernelTellWhoIsDead) {
+  for (const long one : {long{TMPFS_MAGIC}, long{EXT4_SUPER_MAGIC}, long{BTRFS_SUPER_MAGIC},
+                         long{OVERLAYFS_SUPER_MAGIC}})
+    EXPECT_TRUE(isOfOneKernel(one)) << one;
+  const long kCifs = 0xff534d42, kLustre = 0x0bd00bd0, kUnknown = 0x12345678;
+  for (const long shared : {long{NFS_SUPER_MAGIC}, long{FUSE_SUPER_MAGIC}, long{V9FS_MAGIC},
+                            long{CEPH_SUPER_MAGIC}, kCifs, kLustre, kUnknown})
+    EXPECT_FALSE(isOfOneKernel(shared)) << shared;
+  // The type is asked for: this folder is of one kernel, or nothing is swept in it.
+  ScratchFolder folder;
+  (void)listenOn(SocketAddress::parse("unix:" + folder.file("peerlane-dead")).value()).value();
+  const std::array<timespec, 2> old{};
+  ASSERT_EQ(::utimensat(AT_FDCWD, folder.file("peerlane-dead").c_str(), old.data(), 0), 0);
+  struct statfs of {};
+  ASSERT_EQ(::statfs(folder.path().c_str(), &of), 0);
+  removeStaleSockets(folder.path(), "peerlane-");
+  EXPECT_EQ(std::filesystem::exists(folder.file("peerlane-dead")),
+            !isOfOneKernel(static_cast<long>(of.f_type)));
 }
 
 TEST(UnixPath, OtherFilesAreKept) {
@@ -238,7 +265,6 @@ TEST(UnixPath, OtherFilesAreKept) {
   ASSERT_TRUE(writeFile(path, "content"));
   SocketAddress address = SocketAddress::parse("unix:" + path).value();
   EXPECT_EQ(listenOn(address).status().code(), Code::kInvalidArgument);
-  removeUnixPath(address);
   EXPECT_EQ(readWhole(path).value(), "content");
   // Not even a symbolic link to a socket is followed.
   { Fd stale = listenOn(SocketAddress::parse("unix:" + folder.file("s")).value()).value(); }

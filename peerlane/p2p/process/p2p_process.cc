@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/p2p/process/p2p_process.h"
 
-#include <unistd.h>
-
 #include "peerlane/os/process.h"
 
 namespace peerlane::p2p {
@@ -18,7 +16,6 @@ ProcessToken drawToken() {
 
 struct P2pProcess::Made {
   uint64_t forks;
-  pid_t id;
   P2pProcess* process;
 };
 
@@ -30,8 +27,8 @@ P2pProcess& P2pProcess::instance() {
   while (known == nullptr || known->forks != forkGeneration()) {
     // The parent's is neither used nor destroyed here: threads that this process does not have may
     // hold its locks.
-    auto* const fresh = new Made{forkGeneration(), ::getpid(),
-                                 new P2pProcess(known == nullptr ? nullptr : known->process)};
+    auto* const fresh =
+        new Made{forkGeneration(), new P2pProcess(known == nullptr ? nullptr : known->process)};
     if (current.compare_exchange_strong(known, fresh)) return *fresh->process;
     delete fresh->process;
     delete fresh;
@@ -40,17 +37,10 @@ P2pProcess& P2pProcess::instance() {
 }
 
 P2pProcess::P2pProcess(const P2pProcess* parent)
-    : contexts_(removeSockets), segments_(drawToken()), allocations_(contexts_, segments_) {
+    : segments_(drawToken()), allocations_(contexts_, segments_) {
   if (parent == nullptr) return;
   communicators_.countFrom(parent->communicators_);
   streams_.countFrom(parent->streams_);
-}
-
-// Not in a child of fork() that has made no call: the sockets are its parent's, which still
-// listens.
-void P2pProcess::removeSockets() {
-  const Made* const known = current.load(std::memory_order_acquire);
-  if (known != nullptr && known->id == ::getpid()) known->process->contexts_.removeSockets();
 }
 
 Status P2pProcess::importSegment(const SegmentName& name) {

@@ -39,7 +39,6 @@ class P2pProcess {
  private:
   struct Made;
   static std::atomic<Made*> current;
-  static void removeSockets();
   // `parent`: that of the process that forked this one, or null.
   explicit P2pProcess(const P2pProcess* parent);
 

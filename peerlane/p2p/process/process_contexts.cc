@@ -55,7 +55,6 @@ Result<std::shared_ptr<Context>> ProcessContexts::make(OptionalGpu gpu, Use use)
   options.config = config;
   if (gpu) options.devices = {{DeviceKind::kCuda, *gpu}};
   PEERLANE_ASSIGN(auto made, Context::create(std::move(options)));
-  sockets_.add(*made, config.socketDirectory);
   return std::shared_ptr<Context>(std::move(made));
 }
 

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "peerlane/core/mutex.h"
-#include "peerlane/p2p/process/context_sockets.h"
 #include "peerlane/session/context/context.h"
 
 namespace peerlane::p2p {
@@ -31,21 +30,16 @@ class ProcessContexts {
     kMirror,   // connects to a context of kPlain or kRoots of the same GPU
   };
 
-  // `atExit`: calls removeSockets().
-  explicit ProcessContexts(void (*atExit)()) : sockets_(atExit) {}
-
   // Errors: as Context::create(), by the names of the variables that are wrong.
   Result<std::shared_ptr<Context>> get(OptionalGpu gpu, Use use);
   // A context for memory of the GPU, or of the host: one that is there already, if possible.
   Result<std::shared_ptr<Context>> any(OptionalGpu gpu);
   // Drops the contexts that nobody else holds.
   void unwarm();
-  void removeSockets() { sockets_.remove(); }
 
  private:
   Result<std::shared_ptr<Context>> make(OptionalGpu gpu, Use use);
 
-  ContextSockets sockets_;
   Mutex mutex_;  // held while a context is made, so that it is made once
   std::map<std::pair<OptionalGpu, Use>, std::shared_ptr<Context>> contexts_
       PEERLANE_GUARDED_BY(mutex_);

@@ -294,6 +294,9 @@ std::string Context::ticket() const {
 std::string Context::secretText() const {
   return state_->secret_.revealText();
 }
+void Context::removeSocketFiles() {
+  peerlane::removeSocketFiles();
+}
 bool Context::allowsNetwork(const Config& config) {
   return peerlane::allowsNetwork(config);
 }

@@ -157,6 +157,10 @@ class Context {
   // Counters in Prometheus' text format.
   std::string metrics() const;
   const Config& config() const;
+  // Deletes the files that the sockets of this process's contexts have in PEERLANE_SOCKET_DIR; they
+  // cannot be connected to afterwards. They go by themselves with their contexts and at exit(), so
+  // this is for a handler of a signal that ends the process: it is async-signal-safe.
+  static void removeSocketFiles();
   // Whether a context with these settings may use links to other hosts.
   static bool allowsNetwork(const Config& config);
 

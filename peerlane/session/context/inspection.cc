@@ -97,10 +97,6 @@ Result<std::unique_ptr<Inspection>> Inspection::create(EventLoop& loop,
   return inspection;
 }
 
-Inspection::~Inspection() {
-  if (address_.family() == SocketAddress::Family::kUnixPath) removeUnixPath(address_);
-}
-
 void Inspection::serve(Fd reader) {
   const auto who = peerCredentials(reader.get());
   if (!who.isOk() || (who->uid != geteuid() && who->uid != 0)) {

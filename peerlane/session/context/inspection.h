@@ -17,6 +17,7 @@
 #include "peerlane/os/fd.h"
 #include "peerlane/os/socket_address.h"
 #include "peerlane/session/context/inspect_process.h"  // IWYU pragma: export
+#include "peerlane/session/context/socket_files.h"
 
 namespace peerlane {
 
@@ -27,7 +28,6 @@ class Inspection {
                                                     const std::string& socketDirectory,
                                                     const std::string& contextId,
                                                     std::function<std::string()> text);
-  ~Inspection();
 
  private:
   // Somebody who takes more than one write.
@@ -40,12 +40,13 @@ class Inspection {
   static constexpr size_t kMaxReaders = 8;
 
   Inspection(EventLoop& loop, SocketAddress address, std::function<std::string()> text)
-      : loop_(loop), address_(std::move(address)), text_(std::move(text)) {}
+      : loop_(loop), address_(std::move(address)), file_(address_), text_(std::move(text)) {}
   void serve(Fd socket);
   void write(Reader& reader);
 
   EventLoop& loop_;
   SocketAddress address_;
+  SocketFile file_;
   std::function<std::string()> text_;
   LogLimit strangers_;
   std::unique_ptr<Acceptor> acceptor_;

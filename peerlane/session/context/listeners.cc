@@ -30,21 +30,20 @@ Result<std::unique_ptr<Listeners>> Listeners::create(EventLoop& loop, const Conf
   return listeners;
 }
 
-Listeners::~Listeners() {
-  for (const auto& listener : listeners_)
-    if (listener->address.family() == SocketAddress::Family::kUnixPath)
-      removeUnixPath(listener->address);
-}
-
 Status Listeners::addUnix(const Config& config, const ContextId& id) {
-  const std::string name =
-      config.socketDirectory.empty()
-          ? "unix:@peerlane-" + id.toText()
-          : "unix:" + config.socketDirectory + "/peerlane-" + id.toText() + ".sock";
+  const std::string& folder = config.socketDirectory;
+  const std::string name = folder.empty() ? "unix:@peerlane-" + id.toText()
+                                          : "unix:" + folder + "/peerlane-" + id.toText() + ".sock";
   PEERLANE_ASSIGN(const SocketAddress address, SocketAddress::parse(name));
-  if (!config.socketDirectory.empty()) removeStaleSockets(config.socketDirectory, "peerlane-");
-  PEERLANE_ASSIGN(Fd socket, listenOn(address));
-  return add(std::move(socket));
+  if (!folder.empty()) removeStaleSockets(folder, "peerlane-");
+  auto socket = listenOn(address);
+  if (!socket.isOk())
+    return socket.status().withContext(
+        folder.empty()
+            ? "no abstract socket can be made; PEERLANE_SOCKET_DIR takes a folder for a file"
+            : "PEERLANE_SOCKET_DIR is " + folder +
+                  "; need a folder in which this process may make sockets");
+  return add(std::move(*socket), address);
 }
 
 Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const {
@@ -71,8 +70,10 @@ namespace {
 
 Result<Fd> listenInPorts(const SocketAddress& address, const Config& config) {
   auto socket = listenInRange(address, config.ports.first, config.ports.last);
-  if (socket.isOk() || config.portsSource.empty()) return socket;
-  return socket.status().withContext(config.portsSource +
+  if (socket.isOk()) return socket;
+  const std::string source =
+      config.portsSource.empty() ? "PEERLANE_PORT_RANGE" : config.portsSource;
+  return socket.status().withContext(source +
                                      "; accepted: first-last, one port, or 0 for any free one");
 }
 
@@ -105,14 +106,15 @@ Status Listeners::addTcp(const Config& config, const std::string& wanted) {
       continue;
     }
     if (!socket.isOk()) return socket.status().withContext("listen on " + wanted);
-    PEERLANE_RETURN_IF_ERROR(add(std::move(*socket)));
+    PEERLANE_RETURN_IF_ERROR(add(std::move(*socket), address));
     isReachable = true;
   }
   return isReachable ? Status::ok() : failed;
 }
 
-Status Listeners::add(Fd socket) {
+Status Listeners::add(Fd socket, const SocketAddress& bound) {
   auto listener = std::make_unique<Listener>();
+  listener->file = SocketFile(bound);
   PEERLANE_ASSIGN(listener->address, localAddress(socket.get()));
   PEERLANE_ASSIGN(listener->acceptor,
                   Acceptor::create(loop_, std::move(socket),

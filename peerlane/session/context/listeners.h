@@ -14,6 +14,7 @@
 #include "peerlane/os/acceptor.h"
 #include "peerlane/os/event_loop.h"
 #include "peerlane/os/socket.h"
+#include "peerlane/session/context/socket_files.h"
 #include "peerlane/session/wire/ticket.h"
 
 namespace peerlane {
@@ -26,7 +27,6 @@ class Listeners {
                                                    const ContextId& id,
                                                    const std::vector<std::string>& wanted,
                                                    Acceptor::Events events);
-  ~Listeners();
 
   // As texts for a ticket, best first.
   const std::vector<std::string>& addresses() const { return addresses_; }
@@ -35,9 +35,11 @@ class Listeners {
   struct Listener {
     std::unique_ptr<Acceptor> acceptor;
     SocketAddress address;
+    SocketFile file;
   };
   Listeners(EventLoop& loop, Acceptor::Events events) : loop_(loop), events_(std::move(events)) {}
-  Status add(Fd socket);
+  // `bound`: what the socket is bound to, as it was asked for.
+  Status add(Fd socket, const SocketAddress& bound);
   Status addUnix(const Config& config, const ContextId& id);
   Status addTcp(const Config& config, const std::string& wanted);
   Result<std::vector<SocketAddress>> chosen(const Config& config) const;

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/context/listeners.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/socket.h"
@@ -59,6 +65,8 @@ TEST(Listeners, AnyPortIsTakenFromTheRange) {
   const auto refused = Context::create({config, {"127.0.0.1:0"}, ""});
   ASSERT_FALSE(refused.isOk());
   EXPECT_NE(refused.status().message().find(std::to_string(port)), std::string_view::npos)
+      << refused.status().toString();
+  EXPECT_NE(refused.status().message().find("PEERLANE_PORT_RANGE"), std::string_view::npos)
       << refused.status().toString();
   if (port == 65535) return;
   config.ports = {port, 65535};
@@ -126,8 +134,85 @@ TEST(Listeners, AFolderHoldsTheSocketAsLongAsTheContextLives) {
                 .message()
                 .find("PEERLANE_SOCKET_DIR"),
             std::string_view::npos);
+}
+
+int codeOfChild(const std::function<int()>& act) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(act());
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+size_t socketsIn(const std::string& folder) {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    count += entry.is_socket() ? 1 : 0;
+  return count;
+}
+
+TEST(Listeners, WhatCannotServeDoesNotBegin) {
+  const ScratchFolder folder;
+  Config config;
   config.socketDirectory = folder.file("missing");
-  EXPECT_FALSE(Context::create({config, {}, ""}).isOk());
+  const auto refused = Context::create({config, {}, ""});
+  ASSERT_FALSE(refused.isOk());
+  EXPECT_NE(
+      refused.status().message().find("PEERLANE_SOCKET_DIR is " + config.socketDirectory +
+                                      "; need a folder in which this process may make sockets"),
+      std::string_view::npos)
+      << refused.status().toString();
+  // One of several addresses that were named is taken: nothing is left of the others.
+  const Fd taken = MUST(listenOn(MUST(SocketAddress::parse("127.0.0.1:0"))));
+  config.socketDirectory = folder.path();
+  EXPECT_FALSE(Context::create({config, {MUST(localAddress(taken.get())).toString()}, ""}).isOk());
+  EXPECT_EQ(socketsIn(folder.path()), 0u);
+}
+
+// Also of one whose progress thread never comes back from a callback of the program.
+TEST(Listeners, FilesGoWithAProcessThatKeptItsContexts) {
+  for (const bool isStanding : {false, true}) {
+    const ScratchFolder folder;
+    Config config;
+    config.socketDirectory = folder.path();
+    EXPECT_EQ(codeOfChild([&] {
+                auto made = Context::create({config, {}, ""});
+                if (!made.isOk() || socketsIn(folder.path()) != 2) return 1;
+                static auto* const kept = made->release();  // a global one that nobody deletes
+                if (isStanding) {
+                  kept->onPeer([](const Peer&) {
+                    for (;;) ::pause();
+                  });
+                  static auto* const other = Context::create({Config(), {}, ""})->release();
+                  if (!other->connect(kept->ticket(), kSoon).isOk()) return 2;
+                }
+                std::exit(0);
+              }),
+              0);
+    EXPECT_EQ(socketsIn(folder.path()), 0u) << isStanding;
+  }
+}
+
+TEST(Listeners, AHandlerOfASignalMayRemoveTheFilesOfItsProcess) {
+  const ScratchFolder folder;
+  Config config;
+  config.socketDirectory = folder.path();
+  auto a = makeContext(config);
+  auto b = makeContext(config);
+  b.reset();
+  auto c = makeContext(config);  // takes the places of the second one's files
+  ASSERT_EQ(socketsIn(folder.path()), 4u);
+  EXPECT_EQ(codeOfChild([] {
+              Context::removeSocketFiles();  // the parent still serves
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(socketsIn(folder.path()), 4u);
+  // One that is gone already is no reason to change errno.
+  std::filesystem::remove(*std::filesystem::directory_iterator(folder.path()));
+  errno = EAGAIN;
+  Context::removeSocketFiles();
+  EXPECT_EQ(errno, EAGAIN) << "what the signal interrupted may ask for it";
+  EXPECT_EQ(socketsIn(folder.path()), 0u);
 }
 
 }  // namespace
