@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "peerlane/core/version.h"
+#include "tools/report/ending_signals.h"
 #include "tools/report/failure_report.h"
 
 namespace peerlane {
@@ -89,6 +90,7 @@ int runCommandLine(int count, char** arguments,
   // A closed pipe or a file at its limit is an error value like others.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
+  takeFilesAwayAtSignals();
 
   int exitCode = 0;
   CLI::App app("Direct memory transfer between processes and devices", "peerlane");

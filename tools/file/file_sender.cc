@@ -177,22 +177,28 @@ Result<FileOutcome> FileSender::outcome() {
   return FileOutcome::decode(message);
 }
 
+// Why the receiver stopped; OK where it has no reason of its own.
+Status ownReasonIn(const Result<std::vector<std::byte>>& message) {
+  if (!message.isOk()) return Status::ok();
+  const auto outcome = FileOutcome::decode(*message);
+  if (!outcome.isOk() || outcome->status.code() == Code::kCancelled) return Status::ok();
+  return outcome->status.withContext("the receiver");
+}
+
 // Why sending stopped, in the words of the side that found the reason.
 Status reasonFor(FileSender& sender, const Peer& peer, const Status& failure) {
   if (failure.code() != Code::kCancelled && sender.abort(failure).isOk()) {
-    // The receiver answers when it has cleaned up; its answer repeats what it was told.
-    (void)peer.receiveMessage(kFileChannel, kOutcomeTimeout);
-    return failure;
+    // The receiver answers when it has cleaned up. Its answer repeats what it was told, unless it
+    // stopped first: then the failure of this side is what came of that.
+    const Status own = ownReasonIn(peer.receiveMessage(kFileChannel, kOutcomeTimeout));
+    return own.isOk() ? failure : own;
   }
   // A receiver that failed said why before anything else; it may even be gone already.
   Status bare = failure.code() == Code::kPeerLost
                     ? failure.withContext("the receiver ended before it had the whole file")
                     : failure;
-  const auto message = peer.receiveMessage(kFileChannel, kOutcomeTimeout);
-  if (!message.isOk()) return bare;
-  const auto outcome = FileOutcome::decode(*message);
-  if (!outcome.isOk() || outcome->status.isOk()) return bare;
-  return outcome->status.withContext("the receiver");
+  const Status own = ownReasonIn(peer.receiveMessage(kFileChannel, kOutcomeTimeout));
+  return own.isOk() ? bare : own;
 }
 
 bool sameFile(const struct stat& one, const struct stat& other) {

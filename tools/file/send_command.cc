@@ -50,7 +50,7 @@ CommandEnd runSend(const SendOptions& options) {
   auto connected = context->connect(ticket, context->config().connectTimeout);
   if (connected.status().code() == Code::kUnavailable)
     return connected.status().withContext(
-        "nobody waits there (a ticket is good as long as its `peerlane recv` runs)");
+        "the receiver is not reached (its ticket is good as long as its `peerlane recv` runs)");
   // One that came from the environment says nothing of the line.
   if (!connected.isOk())
     return options.to.empty() ? CommandEnd(connected.status())

@@ -2,7 +2,6 @@
 #include "tools/file/ticket_file.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,37 +11,6 @@
 
 namespace peerlane {
 namespace {
-
-constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
-
-// Everything that the handler of a signal may look at: set before it is installed.
-std::string writtenPath;
-struct stat written;
-
-// Only calls that a handler of a signal may make.
-void removeWritten() {
-  struct stat now;
-  if (::lstat(writtenPath.c_str(), &now) == 0 && now.st_dev == written.st_dev &&
-      now.st_ino == written.st_ino)
-    ::unlink(writtenPath.c_str());
-}
-
-void removeAndEnd(int signal) {
-  removeWritten();
-  ::raise(signal);  // its action is the default one again
-}
-
-void onEndingSignals(void (*handler)(int)) {
-  for (const int signal : kEndingSignals) {
-    struct sigaction before;
-    ::sigaction(signal, nullptr, &before);
-    if (before.sa_handler == SIG_IGN) continue;  // as under nohup
-    struct sigaction action {};
-    action.sa_handler = handler;
-    action.sa_flags = SA_RESETHAND;
-    ::sigaction(signal, &action, nullptr);
-  }
-}
 
 Status writeLine(int descriptor, const std::string& ticket, const std::string& path) {
   const std::string line = ticket + "\n";
@@ -54,19 +22,20 @@ Status writeLine(int descriptor, const std::string& ticket, const std::string& p
   return Status::system(error != 0 ? error : closed, "cannot write the ticket file " + path);
 }
 
-// Complete under another name, then renamed.
-Status makeFile(const std::string& path, const std::string& ticket) {
+// Complete under another name, then renamed. `written`: the file, for its end.
+Status makeFile(const std::string& path, const std::string& ticket, RemovedAtSignals& written) {
   std::string hidden = path + ".XXXXXX";
   const int descriptor = ::mkostemp(hidden.data(), O_CLOEXEC);  // with the rights 0600
   if (descriptor < 0) return Status::system(errno, "cannot make the ticket file " + path);
+  RemovedAtSignals unfinished(hidden);
   Status status = writeLine(descriptor, ticket, path);
-  if (status.isOk() && ::lstat(hidden.c_str(), &written) != 0)
-    status = Status::system(errno, "cannot make the ticket file " + path);
-  // From here on a file of this user has the name.
-  if (status.isOk()) onEndingSignals(removeAndEnd);
+  // Known by its final name before it has it.
+  if (status.isOk()) written = RemovedAtSignals(hidden, path);
   if (status.isOk() && ::rename(hidden.c_str(), path.c_str()) != 0)
     status = Status::system(errno, "cannot make the ticket file " + path);
-  if (!status.isOk()) ::unlink(hidden.c_str());
+  if (status.isOk()) return status;
+  ::unlink(hidden.c_str());
+  written = RemovedAtSignals();
   return status;
 }
 
@@ -81,14 +50,13 @@ Result<std::unique_ptr<TicketFile>> TicketFile::create(const std::string& path,
     PEERLANE_RETURN_IF_ERROR(writeLine(descriptor, ticket, path));
     return std::unique_ptr<TicketFile>(nullptr);
   }
-  writtenPath = path;
-  PEERLANE_RETURN_IF_ERROR(makeFile(path, ticket));
-  return std::unique_ptr<TicketFile>(new TicketFile());
+  std::unique_ptr<TicketFile> file(new TicketFile());
+  PEERLANE_RETURN_IF_ERROR(makeFile(path, ticket, file->written_));
+  return file;
 }
 
 TicketFile::~TicketFile() {
-  onEndingSignals(SIG_DFL);
-  removeWritten();
+  written_.remove();
 }
 
 }  // namespace peerlane

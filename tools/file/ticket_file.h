@@ -2,13 +2,14 @@
 //
 // TicketFile: the file in which a ticket waits for its reader, readable by this user alone. It goes
 // with the context whose ticket it holds: when this object does, and when the process is ended by
-// SIGINT, SIGTERM or SIGHUP. At most one of them at a time in a process.
+// SIGINT, SIGTERM or SIGHUP (tools/report/ending_signals.h).
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "peerlane/core/status.h"
+#include "tools/report/ending_signals.h"
 
 namespace peerlane {
 
@@ -25,6 +26,8 @@ class TicketFile {
 
  private:
   TicketFile() = default;
+
+  RemovedAtSignals written_;
 };
 
 }  // namespace peerlane

@@ -72,6 +72,7 @@ Status OutputFile::openHidden() {
   fd_ = ::mkostemp(name.data(), O_CLOEXEC);
   if (fd_ < 0) return Status::system(errno, "cannot make a file in " + folder_);
   hidden_ = name;
+  unfinished_ = RemovedAtSignals(hidden_);
   return Status::ok();
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "peerlane/core/status.h"
+#include "tools/report/ending_signals.h"
 
 namespace peerlane {
 
@@ -47,6 +48,7 @@ class OutputFile {
   const std::string folder_;
   const Existing existing_;
   std::string hidden_;  // the name to remove; empty: there is none
+  RemovedAtSignals unfinished_;
   int fd_ = -1;
   uint64_t written_ = 0;
 };

@@ -6,12 +6,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 
+#include "peerlane/os/host_identity.h"
+#include "peerlane/session/wire/ticket.h"
 #include "tests/tools/command_run.h"
 #include "tools/memory/byte_pattern.h"
 
@@ -69,6 +72,15 @@ class FileCommands : public testing::Test {
     EXPECT_FALSE(ticket.empty()) << recv_->err();
     return ticket;
   }
+
+  void awaitTicketFile() const {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(10);
+    while (!fs::exists(in("ticket")) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    ASSERT_TRUE(fs::exists(in("ticket"))) << recv_->err();
+  }
+
+  Strings sockets() const;
 
   // Both must fail with one line that contains `reason`, and leave nothing in "there" but `left`.
   void expectFailure(CommandRun& send, const std::string& reason, const Strings& left = {}) {
@@ -157,10 +169,7 @@ TEST_F(FileCommands, TakeTheTicketFileAwayWhenTheyAreEnded) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     recv_.emplace(Strings{"recv", "--listen", "none", "--ticket-file", in("ticket")}, Strings{},
                   in("there"));
-    const auto deadline = std::chrono::steady_clock::now() + seconds(10);
-    while (!fs::exists(in("ticket")) && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::yield();
-    ASSERT_TRUE(fs::exists(in("ticket"))) << recv_->err();
+    awaitTicketFile();
     recv_->signal(number);
     EXPECT_EQ(recv_->wait(seconds(10)), 128 + number) << recv_->err();
     EXPECT_FALSE(fs::exists(in("ticket")));
@@ -170,14 +179,66 @@ TEST_F(FileCommands, TakeTheTicketFileAwayWhenTheyAreEnded) {
 TEST_F(FileCommands, LeaveATicketFileThatIsNotTheirs) {
   recv_.emplace(Strings{"recv", "--listen", "none", "--ticket-file", in("ticket")}, Strings{},
                 in("there"));
-  const auto deadline = std::chrono::steady_clock::now() + seconds(10);
-  while (!fs::exists(in("ticket")) && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::yield();
+  awaitTicketFile();
   std::ofstream(in("other")) << "of another recv";
   fs::rename(in("other"), in("ticket"));
   recv_->signal(SIGTERM);
   EXPECT_EQ(recv_->wait(seconds(10)), 128 + SIGTERM) << recv_->err();
   EXPECT_EQ(contentOf(in("ticket")), "of another recv");
+}
+
+// Names of sockets in the folder "sockets".
+Strings FileCommands::sockets() const {
+  Strings names;
+  for (const auto& entry : fs::directory_iterator(in("sockets")))
+    if (entry.is_socket()) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+TEST_F(FileCommands, LeaveNoSocketWhenTheyAreEnded) {
+  fs::create_directory(in("sockets"));
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    recv_.emplace(Strings{"recv", "--listen", "none", "--ticket-file", in("ticket")},
+                  Strings{"PEERLANE_SOCKET_DIR=" + in("sockets")}, in("there"));
+    awaitTicketFile();
+    EXPECT_EQ(sockets().size(), 2u) << "a listener and an inspection socket";
+    recv_->signal(number);
+    EXPECT_EQ(recv_->wait(seconds(10)), 128 + number) << recv_->err();
+    EXPECT_EQ(sockets(), Strings{});
+    EXPECT_FALSE(fs::exists(in("ticket")));
+  }
+}
+
+// What SIGKILL leaves goes with the next start, and what lives stays.
+TEST_F(FileCommands, ClearWhatAKilledOneLeft) {
+  fs::create_directory(in("sockets"));
+  const Strings inFolder{"PEERLANE_SOCKET_DIR=" + in("sockets")};
+  const std::string killed = startRecv({}, inFolder);
+  recv_->signal(SIGKILL);
+  EXPECT_EQ(recv_->wait(), 128 + SIGKILL);
+  const Strings left = sockets();
+  ASSERT_EQ(left.size(), 2u);
+  for (const std::string& name : left) {
+    const std::array<timespec, 2> old{};  // 1970: one that is fresh may have an owner in a moment
+    ASSERT_EQ(::utimensat(AT_FDCWD, in("sockets/" + name).c_str(), old.data(), 0), 0);
+  }
+  const std::string living = startRecv({}, inFolder);
+  EXPECT_EQ(sockets().size(), 2u);
+  for (const std::string& name : left) EXPECT_FALSE(fs::exists(in("sockets/" + name))) << name;
+  CommandRun send({"send", makeFile("in.bin", 10), "--to", living}, inFolder);
+  EXPECT_EQ(send.wait(), 0) << send.err();
+  EXPECT_EQ(recv_->wait(), 0) << recv_->err();
+  EXPECT_EQ(sockets(), Strings{});
+}
+
+TEST_F(FileCommands, DoNotBeginWhereNobodyCouldCome) {
+  CommandRun recv({"recv", "--listen", "none"}, {"PEERLANE_SOCKET_DIR=" + in("absent")},
+                  in("there"));
+  EXPECT_EQ(recv.wait(), 1);
+  EXPECT_EQ(recv.out(), "") << "no ticket";
+  EXPECT_NE(recv.err().find("PEERLANE_SOCKET_DIR is " + in("absent") + "; need a folder"),
+            std::string::npos)
+      << recv.err();
 }
 
 TEST_F(FileCommands, ShowNamesInOneLine) {
@@ -426,16 +487,23 @@ TEST_F(FileCommands, RefuseTicketsThatLeadNowhere) {
     EXPECT_EQ(linesOf(send.err()).size(), 1u) << send.err();
     EXPECT_NE(send.err().find(reason), std::string::npos) << send.err();
     EXPECT_EQ(send.err().find(ticket.substr(10, 20)), std::string::npos) << "it holds a secret";
+    EXPECT_EQ(send.err().find("nobody"), std::string::npos) << "somebody waits: " << send.err();
   };
   refused(2, "nonsense", "ticket");
   refused(2, ticket.substr(0, ticket.size() - 5), "ticket");
   refused(1, "@" + in("absent"), "absent");
   refused(2, "env:PEERLANE_ABSENT", "PEERLANE_ABSENT");
+  // As from a container with a network of its own.
+  Ticket elsewhere = Ticket::decode(ticket).value();
+  elsewhere.hostIdentity = hostIdentityOf(bootId().value(), namespaceInode("net") + 1);
+  refused(1, elsewhere.encode().value(),
+          "on this host, in another network namespace: set PEERLANE_SOCKET_DIR to a folder that "
+          "both see");
   // The waiting receiver was not troubled by any of them.
   EXPECT_EQ(recv_->wait(std::chrono::milliseconds(0)), -1) << recv_->err();
   recv_->signal(SIGKILL);
   EXPECT_EQ(recv_->wait(), 128 + SIGKILL);
-  refused(1, ticket, "Unavailable");
+  refused(1, ticket, "Unavailable: the receiver is not reached (its ticket is good as long as ");
 }
 
 }  // namespace

@@ -188,6 +188,21 @@ TEST_F(LyingReceiver, CannotClaimAnotherHash) {
   EXPECT_EQ(result_.get().code(), Code::kCorrupt);
 }
 
+// What a receiver that stopped takes along fails here before its reason is read.
+TEST_F(LyingReceiver, TellsWhyItStoppedAlsoWhenItsRingHasGone) {
+  answer(8, 1);
+  const FileOutcome outcome{.status = Status(Code::kSystem, "the disk is full")};
+  ASSERT_TRUE(toSender_.sendMessage(kFileChannel, outcome.encode()).isOk());
+  auto piece = waitNotification(toSender_, kWait);
+  ASSERT_TRUE(piece.isOk()) << piece.status().toString();
+  ASSERT_TRUE(receiving_->unregister(ring_).isOk());
+  ASSERT_TRUE(addSignal(toSender_, kSlotSignal, 1).isOk());  // a slot for the next piece
+  const Status failed = result_.get();
+  EXPECT_EQ(failed.code(), Code::kSystem) << failed.toString();
+  EXPECT_NE(failed.message().find("the receiver: the disk is full"), std::string_view::npos)
+      << failed.toString();
+}
+
 TEST_F(LyingReceiver, TellsWhyItStopped) {
   answer(8, 1);  // 13 pieces, and no slot comes back but this
   const FileOutcome outcome{.status = Status(Code::kSystem, "the disk is full")};

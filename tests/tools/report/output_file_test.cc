@@ -2,11 +2,16 @@
 #include "tools/report/output_file.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+
+#include "tools/report/ending_signals.h"
 
 namespace peerlane {
 namespace {
@@ -40,6 +45,36 @@ class OutputFiles : public testing::TestWithParam<Naming> {
   std::string folder_;
   std::string path_;
 };
+
+TEST_P(OutputFiles, GoWithAProcessThatASignalEnds) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      takeFilesAwayAtSignals();
+      const auto file = OutputFile::create(path_, Existing::kRefuse, GetParam());
+      ::raise(signal);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_EQ(names(), 0u);
+  }
+}
+
+// As nohup begins a program.
+TEST(EndingSignals, LeaveIgnoredOnesIgnored) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::signal(SIGHUP, SIG_IGN);
+    takeFilesAwayAtSignals();
+    ::raise(SIGHUP);
+    ::_exit(7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+}
 
 TEST_P(OutputFiles, AppearWhenTheyAreComplete) {
   auto file = OutputFile::create(path_, Existing::kRefuse, GetParam());
