@@ -235,6 +235,8 @@ std::vector<uint64_t> sweep(const BenchOptions& options) {
     sizes.push_back(bytes);
     if (bytes > options.endBytes / options.factor) break;
   }
+  // The largest size that was asked for is measured, wherever the factor leads.
+  if (sizes.back() != options.endBytes) sizes.push_back(options.endBytes);
   return sizes;
 }
 
