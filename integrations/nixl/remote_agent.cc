@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "integrations/nixl/remote_agent.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "peerlane/channel/transfer/transfer.h"
@@ -31,7 +32,9 @@ Result<Peer> RemoteAgent::peer(Context& here, const std::string& ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Peer& peer = peers_[{&here, wanted}];
   if (!peer) {
-    PEERLANE_ASSIGN(peer, here.connect(wanted, timeout_));
+    // Both are limits of the user's: of the back end, and of the process.
+    PEERLANE_ASSIGN(peer, here.connect(wanted, std::min<std::chrono::nanoseconds>(
+                                                   timeout_, here.config().connectTimeout)));
   }
   return peer;
 }
