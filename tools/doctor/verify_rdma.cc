@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "peerlane/os/verbs/nic_writes.h"
@@ -96,10 +97,6 @@ Result<RdmaTrialOutcome> throughDmaBuf(RdmaTrial& trial, const Subject& subject)
   return outcome;
 }
 
-Result<RdmaTrialOutcome> throughAddress(RdmaTrial& trial, const Subject& subject) {
-  return trial.run(RdmaRegistration::kAddress, subject.asItIs());
-}
-
 // The NIC reaches memory of the host; the rest of the way is a copy.
 Result<RdmaTrialOutcome> throughStaging(RdmaTrial& trial, const Subject& subject) {
   PEERLANE_ASSIGN(const HostMemory slot, takeHostMemory());
@@ -130,6 +127,19 @@ Finding findingOf(const std::string& path, const Result<RdmaTrialOutcome>& outco
           fmt::format("written, read, written to and read from, {} bytes compared, {:.2f} GB/s",
                       outcome->bytes, outcome->gbps),
           ""};
+}
+
+// What PEERLANE_IB_REGISTER has against a way, as for links; empty: nothing.
+std::string whyNotAllowed(IbRegister wanted, const std::string& way) {
+  const auto isOnly = [wanted](IbRegister one, IbRegister other) {
+    return wanted == one || wanted == other;
+  };
+  const bool isRefused =
+      (way == "pages" && wanted == IbRegister::kOnDemand) ||
+      (way == "on demand" && isOnly(IbRegister::kPages, IbRegister::kStaged)) ||
+      (way == "dma-buf" && isOnly(IbRegister::kPeerMemory, IbRegister::kStaged)) ||
+      (way == "peer memory" && isOnly(IbRegister::kDmaBuf, IbRegister::kStaged));
+  return isRefused ? "not tried: PEERLANE_IB_REGISTER does not allow it" : "";
 }
 
 // A put and a get of the library between two processes, over that device alone.
@@ -172,20 +182,31 @@ Result<RdmaVerdict> verifyRdma(const Config& config, const std::string& place,
   RdmaVerdict verdict;
   verdict.findings.push_back({"device", State::kWorks, trial->name(), ""});
   const RdmaTrialMemory memory = subject.asItIs();
-  // Best first.
+  // Best first; the best one is the first that the settings allow.
   std::vector<Finding> paths;
+  std::optional<size_t> first;
+  const auto tryPath = [&](const std::string& way, const auto& run) {
+    const std::string refused = whyNotAllowed(config.ibRegister, way);
+    if (refused.empty() && !first) first = paths.size();
+    paths.push_back(refused.empty() ? findingOf(way, run())
+                                    : Finding{way, State::kAbsent, refused, ""});
+  };
+  const auto asRegistered = [&](RdmaRegistration registration) {
+    return [&, registration] { return trial->run(registration, memory); };
+  };
+  const auto dmaBuf = [&] { return throughDmaBuf(*trial, subject); };
   if (subject.isGpu()) {
     verdict.findings.push_back({place, State::kWorks, cuda::textOf(subject.writes()), ""});
-    paths.push_back(findingOf("dma-buf", throughDmaBuf(*trial, subject)));
-    paths.push_back(findingOf("peer memory", throughAddress(*trial, subject)));
+    tryPath("dma-buf", dmaBuf);
+    tryPath("peer memory", asRegistered(RdmaRegistration::kAddress));
   } else {
-    paths.push_back(findingOf("pages", trial->run(RdmaRegistration::kAddress, memory)));
-    paths.push_back(findingOf("on demand", trial->run(RdmaRegistration::kOnDemand, memory)));
-    paths.push_back(findingOf("dma-buf", throughDmaBuf(*trial, subject)));
+    tryPath("pages", asRegistered(RdmaRegistration::kAddress));
+    tryPath("on demand", asRegistered(RdmaRegistration::kOnDemand));
+    paths.push_back(findingOf("dma-buf", dmaBuf()));
   }
-  paths.push_back(findingOf("staging", throughStaging(*trial, subject)));
-  const Finding best = paths.front();
-  const Finding link = tryLink(config, subject, device);
+  tryPath("staging", [&] { return throughStaging(*trial, subject); });
+  const Finding best = paths[first.value_or(0)];
+  const Finding link = tryLink(config, subject, trial->device());
   for (Finding& one : paths) verdict.findings.push_back(std::move(one));
   verdict.findings.push_back(link);
   bool wrong = false;

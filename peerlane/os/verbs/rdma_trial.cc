@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -268,30 +270,77 @@ Result<double> RdmaTrial::Parts::measure(const Reach& local, const Reach& remote
 RdmaTrial::RdmaTrial(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 RdmaTrial::~RdmaTrial() = default;
 
+namespace {
+
+// "mlx5_0:2" is a device and its port; nothing: the settings choose the port.
+struct Asked {
+  std::string device;
+  std::optional<uint8_t> port;
+};
+
+Asked readAsked(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return {text, {}};
+  unsigned port = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + colon + 1, end, port);
+  if (read.ec != std::errc() || read.ptr != end || port == 0 || port > UINT8_MAX)
+    return {text, {}};  // no device has that name
+  return {text.substr(0, colon), static_cast<uint8_t>(port)};
+}
+
+bool allows(const InterfaceFilter& filter, const Asked& asked, const std::string& withPort) {
+  const bool byDevice = filter.allows(asked.device), byPort = filter.allows(withPort);
+  return filter.exclude ? byDevice && byPort : byDevice || byPort;
+}
+
+// The devices of this machine, as far as the settings leave one of that name.
+Result<VerbsDevice::Survey> surveyFor(const verbs::Library& library, const Config& config,
+                                      const std::string& text, const Asked& asked) {
+  if (!asked.port) return VerbsDevice::survey(library, config.ibDevices, config.ibPort);
+  if (config.ibPort && *config.ibPort != *asked.port)
+    return Status(Code::kInvalidArgument, "PEERLANE_IB_PORT is " + std::to_string(*config.ibPort) +
+                                              "; " + text + " was asked for");
+  if (!allows(config.ibDevices, asked, text))
+    return Status(Code::kInvalidArgument,
+                  "PEERLANE_IB_HCA leaves out " + text + ", which was asked for");
+  InterfaceFilter only;
+  only.names = {text};
+  only.exact = true;
+  return VerbsDevice::survey(library, only);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<RdmaTrial>> RdmaTrial::create(const Config& config,
                                                      const std::string& device) {
   PEERLANE_ASSIGN(const verbs::Library* const library, verbs::library(config.ibvLibrary));
-  InterfaceFilter only;
-  only.names = {device};
-  only.exact = true;
-  PEERLANE_ASSIGN(auto found, VerbsDevice::survey(*library, only));
-  if (found.devices.empty()) {
-    std::string there;
-    for (const auto& [name, why] : found.refused) {
-      if (name == device.substr(0, device.find(':')))
-        return Status(Code::kNotSupported, name + ": " + std::string(why.message()));
-      there += (there.empty() ? "" : ", ") + name;
+  const Asked asked = readAsked(device);
+  PEERLANE_ASSIGN(auto found, surveyFor(*library, config, device, asked));
+  std::string there;
+  for (auto& each : found.devices) {
+    if (each->name() == asked.device) {
+      auto parts = std::make_unique<Parts>(std::move(each));
+      PEERLANE_RETURN_IF_ERROR(parts->begin(config));
+      return std::unique_ptr<RdmaTrial>(new RdmaTrial(std::move(parts)));
     }
-    return Status(Code::kNotSupported, "there is no RDMA device \"" + device + "\"; there " +
-                                           (there.empty() ? "is none" : "are: " + there));
+    there += (there.empty() ? "" : ", ") + each->name();
   }
-  auto parts = std::make_unique<Parts>(std::move(found.devices.front()));
-  PEERLANE_RETURN_IF_ERROR(parts->begin(config));
-  return std::unique_ptr<RdmaTrial>(new RdmaTrial(std::move(parts)));
+  for (const auto& [name, why] : found.refused) {
+    if (name == asked.device)
+      return Status(Code::kNotSupported, name + ": " + std::string(why.message()));
+    there += (there.empty() ? "" : ", ") + name;
+  }
+  return Status(Code::kNotSupported, "there is no RDMA device \"" + device + "\"; there " +
+                                         (there.empty() ? "is none" : "are: " + there));
+}
+
+std::string RdmaTrial::device() const {
+  return verbs::nameOf(*parts_->device);
 }
 
 std::string RdmaTrial::name() const {
-  return verbs::nameOf(*parts_->device) + ", " + parts_->gid.text();
+  return device() + ", " + parts_->gid.text();
 }
 
 Result<RdmaTrialOutcome> RdmaTrial::run(RdmaRegistration registration,

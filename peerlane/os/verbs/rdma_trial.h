@@ -42,12 +42,15 @@ struct RdmaTrialOutcome {
 
 class RdmaTrial {
  public:
-  // `device`: "mlx5_0" or "mlx5_0:1". Errors: kNotSupported naming what there is.
+  // `device`: "mlx5_0" or "mlx5_0:1". The settings PEERLANE_IB_* hold. Errors: kInvalidArgument (a
+  // setting excludes it), kNotSupported naming what there is.
   static Result<std::unique_ptr<RdmaTrial>> create(const Config& config, const std::string& device);
   ~RdmaTrial();
   RdmaTrial(const RdmaTrial&) = delete;
   RdmaTrial& operator=(const RdmaTrial&) = delete;
 
+  // "mlx5_0:1"
+  std::string device() const;
   // "mlx5_0:1, ::ffff:10.1.0.1 (RoCE v2)"
   std::string name() const;
   // Registers `memory` so, has it written, read, written to and read from, each time with other

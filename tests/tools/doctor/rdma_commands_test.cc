@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <span>
@@ -164,6 +165,48 @@ TEST_F(OverRdma, VerificationFailsWithItsBestPath) {
       << doctor.out();
   EXPECT_TRUE(matches(doctor.err(), "pages, the best path to memory of host, does not work"))
       << doctor.err();
+}
+
+// Every setting that chooses something for links chooses the same for the verification.
+TEST_F(OverRdma, VerificationHonoursTheSettings) {
+  const auto run = [&](const char* device, const char* setting) {
+    return std::make_unique<CommandRun>(
+        Strings{"doctor", "--verify-rdma", "host", device},
+        with({"SOFTWARE_HCA_DEVICES=sw0,sw1", "SOFTWARE_HCA_ODP=yes", "SOFTWARE_HCA_ORDER=adaptive",
+              setting}));
+  };
+  const struct {
+    const char* device;
+    const char* setting;
+    int code;
+    const char* says;
+  } kRefused[] = {
+      {"sw0", "PEERLANE_IB_HCA=sw1", 1, "sw0: PEERLANE_IB_HCA (sw1) names nothing of it"},
+      {"sw0:1", "PEERLANE_IB_HCA=^sw0", 2, "PEERLANE_IB_HCA leaves out sw0:1"},
+      {"sw0:1", "PEERLANE_IB_PORT=2", 2, "PEERLANE_IB_PORT is 2; sw0:1 was asked for"},
+      {"sw0", "PEERLANE_IB_PORT=2", 1, "sw0: PEERLANE_IB_PORT is 2; the device has port 1"},
+      {"sw0", "PEERLANE_IB_GID_INDEX=77", 2, "PEERLANE_IB_GID_INDEX is 77"},
+      {"sw0", "PEERLANE_IB_PKEY=7", 2, "PEERLANE_IB_PKEY is 7, which is no key of sw0"},
+  };
+  for (const auto& [device, setting, code, says] : kRefused) {
+    const auto doctor = run(device, setting);
+    EXPECT_EQ(doctor->wait(), code) << setting << doctor->out() << doctor->err();
+    EXPECT_NE(doctor->err().find(says), std::string::npos) << setting << doctor->err();
+  }
+  const auto verify = [&](const char* device, const char* setting) {
+    const auto doctor = run(device, setting);
+    EXPECT_EQ(doctor->wait(), 0) << setting << doctor->out() << doctor->err();
+    return doctor->out();
+  };
+  const std::string pages = verify("sw0", "PEERLANE_IB_REGISTER=pages");
+  EXPECT_TRUE(matches(pages, "\n +pages +works")) << pages;
+  EXPECT_TRUE(matches(pages, "\n +on demand +absent +not tried: PEERLANE_IB_REGISTER does not"))
+      << pages;
+  const std::string onDemand = verify("sw0", "PEERLANE_IB_REGISTER=odp");
+  EXPECT_TRUE(matches(onDemand, "\n +pages +absent +not tried")) << onDemand;
+  EXPECT_TRUE(matches(onDemand, "\n +on demand +works")) << onDemand;
+  const std::string adaptive = verify("sw0:1", "PEERLANE_IB_ADAPTIVE=1");
+  EXPECT_TRUE(matches(adaptive, "\n +pages +works")) << adaptive;
 }
 
 TEST_F(OverRdma, VerificationRefusesWhatIsNotThere) {
