@@ -299,6 +299,8 @@ TEST_F(TcpLinkTest, NoDataConnectionEndsTheLinkInBoundedTime) {
   listener_.link = awaiting->complete(std::move(offer)).value();
   EXPECT_TRUE(until([&] { return hasFailed(listener_); }));
   EXPECT_EQ(listener_.link->health().code(), Code::kTimeout);
+  EXPECT_NE(listener_.link->health().message().find("PEERLANE_CONNECT_TIMEOUT"),
+            std::string_view::npos);
   EXPECT_GT(listener_.wakes, 0);
 }
 
@@ -359,6 +361,11 @@ TEST_F(TcpLinkTest, TheDiallerVerifiesTheListener) {
     if (test.close) accepted.reset();
     EXPECT_TRUE(until([&] { return hasFailed(dialler_); }));
     EXPECT_EQ(dialler_.link->health().code(), test.code) << dialler_.link->health().toString();
+    if (test.code == Code::kTimeout) {
+      EXPECT_NE(dialler_.link->health().message().find("PEERLANE_CONNECT_TIMEOUT"),
+                std::string_view::npos)
+          << dialler_.link->health().toString();
+    }
   }
 }
 

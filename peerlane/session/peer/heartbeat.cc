@@ -42,8 +42,9 @@ Status Heartbeat::handle(control::Heartbeat& message) {
 void Heartbeat::setSilent(const std::string& why) {
   if (env_.status.state() != PeerState::kReady) return;
   const auto seconds = std::chrono::duration<double>(env_.around.config.peerTimeout).count();
-  env_.status.setSilent(Status(
-      Code::kPeerSilent, why + " for " + std::to_string(seconds) + " s; it may still be alive"));
+  env_.status.setSilent(
+      Status(Code::kPeerSilent, why + " for " + std::to_string(seconds) +
+                                    " s (PEERLANE_PEER_TIMEOUT); it may still be alive"));
   PEERLANE_LOG_WARN("{}", env_.status.failure().toString());
   messages_.channels().setEnded(true);
   env_.around.progress.notifyWaiters();

@@ -28,7 +28,8 @@ Status PeerConnection::start(Fd socket, bool connecting, HandshakeOptions option
   setupTimer_ = loop.after(patience, [this, patience] {
     fail(PeerState::kLost,
          Status(Code::kTimeout, "the peer did not finish connecting in time: waited " +
-                                    durationInWords(patience) + " for it " + nextOfSetup()));
+                                    durationInWords(patience) +
+                                    " (PEERLANE_CONNECT_TIMEOUT) for it " + nextOfSetup()));
   });
   return Status::ok();
 }

@@ -44,8 +44,8 @@ void TcpConnection::await(Fd socket, std::unique_ptr<TcpListener::Expectation> e
   expectation_ = std::move(expectation);
   if (socket) return socketArrived(std::move(socket));
   limit_ = loop_.after(patience_, [this] {
-    settle(Status(Code::kTimeout,
-                  "the peer made no data connection within " + formatDuration(patience_)));
+    settle(Status(Code::kTimeout, "the peer made no data connection within " +
+                                      formatDuration(patience_) + " (PEERLANE_CONNECT_TIMEOUT)"));
   });
 }
 

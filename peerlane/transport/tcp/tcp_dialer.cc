@@ -25,7 +25,8 @@ void TcpDialer::dialNext() {
   // An address behind which nobody answers must not cost the others their turn.
   const auto share = order_.patience / static_cast<int64_t>(order_.addresses.size());
   limit_ = loop_.after(share, [this, share] {
-    attemptFailed(Status(Code::kTimeout, "no answer within " + formatDuration(share)));
+    attemptFailed(Status(Code::kTimeout, "no answer within " + formatDuration(share) +
+                                             ", its share of PEERLANE_CONNECT_TIMEOUT"));
   });
   Result<Fd> socket = connectStart(order_.addresses[next_++]);
   if (!socket) return attemptFailed(socket.status());

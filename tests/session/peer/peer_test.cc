@@ -349,6 +349,7 @@ TEST_P(PeerTest, ImportsWorkAgainAfterSilence) {
     const StandingCallback still(toA.core()->progress());
     EXPECT_EQ(before.prepare(kSoon).code(), Code::kPeerSilent) << "asked while it was thought well";
     EXPECT_EQ(toB.state(), "silent");
+    EXPECT_NE(toB.status().message().find("PEERLANE_PEER_TIMEOUT"), std::string_view::npos);
     EXPECT_EQ(during.prepare(kSoon).code(), Code::kPeerSilent);
     const Block block{&near, 0, &posted, 0, 4096};
     EXPECT_EQ(put(toB, {&block, 1}).status().code(), Code::kPeerSilent);

@@ -88,7 +88,8 @@ Result<uint32_t> SharedQueues::reserve(uint32_t requests) {
     return Status(Code::kUnavailable,
                   domain_->device().name() + " has " + std::to_string(mostReceives_) +
                       " receives for the peers of one context, and all are promised to " +
-                      std::to_string(owners_.size()) + " peers");
+                      std::to_string(owners_.size()) +
+                      " peers; PEERLANE_IB_DOMAIN=peer gives each peer its own");
   PEERLANE_RETURN_IF_ERROR(growCompletions(reserved_ + requests + receives));
   PEERLANE_RETURN_IF_ERROR(addReceives(receives));
   reserved_ += requests + receives;
