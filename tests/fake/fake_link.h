@@ -49,6 +49,7 @@ struct FakeLinkOptions {
   Status refuseGrant{};                  // unless OK, what grant() answers
   Status refuseAttach{};                 // unless OK, what attach() answers
   std::function<void()> beforeClose{};   // called by close(), which may wait in it
+  std::function<Status()> health{};      // unless OK, what health() answers
 };
 
 class FakeLink final : public Link {
@@ -71,7 +72,10 @@ class FakeLink final : public Link {
   bool poll() override { return agent_.poll(); }
   Served serve(AgentWork& work) override { return agent_.serve(work); }
   void abandon(AgentWork& work, Code code) override { agent_.abandon(work, code); }
-  Status health() const override { return agent_.health(); }
+  Status health() const override {
+    const Status said = options_.health ? options_.health() : Status::ok();
+    return said.isOk() ? agent_.health() : said;
+  }
   void close(Code code) override {
     if (options_.beforeClose) options_.beforeClose();
     agent_.close(code);
