@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/context/context_end.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -28,7 +30,28 @@ void keepForGood(std::shared_ptr<const void> memory) {
   kept->memory.push_back(std::move(memory));
 }
 
+std::string inWords(const LentRegions& lent) {
+  if (lent.count == 0) return {};
+  std::string text = ", and may still write to ";
+  text += lent.count == 1
+              ? lent.first
+              : std::to_string(lent.count) + " regions of " + std::to_string(lent.bytes) +
+                    " bytes, of which one is " + lent.first;
+  if (lent.kept == lent.count) return text + ": the memory is kept";
+  if (lent.kept != 0) text += ": " + std::to_string(lent.kept) + " are kept";
+  return text + "; do not use " + (lent.kept != 0 ? "the others' memory" : "the memory") +
+         " for anything else before that process has ended";
+}
+
 }  // namespace
+
+void LentRegions::add(const RegionRecord& record, bool isKept) {
+  if (count++ == 0)
+    first = fmt::format("region {} ({} bytes at {})", record.allocation, record.bytes,
+                        static_cast<const void*>(record.base));
+  bytes += record.bytes;
+  kept += isKept ? 1 : 0;
+}
 
 void ContextEnd::begin() {
   if (around_.progress.onLoopThread()) return closeAll();
@@ -64,7 +87,8 @@ void ContextEnd::await(Clock::time_point deadline, Leaver leaver) {
 void ContextEnd::finish() {
   begin();
   await(Clock::now() + kGoodbyePatience, Leaver::kContext);
-  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive.
+  // Finished tasks leave by a turn; what users still hold keeps only dead peers alive. A goodbye
+  // that lies here already is read by the rounds of the loop in stop().
   (void)around_.progress.call([this] {
     around_.progress.turn();
     around_.absentees.stop();
@@ -77,23 +101,37 @@ void ContextEnd::finish() {
 void ContextEnd::letGoOfTheRest() {
   // They last until their memory is kept: with a peer its slab leaves the table of regions.
   const auto rest = around_.peers.takeRest();
-  for (const auto& [number, peer] : rest) {
+  for (const auto& [number, peer] : rest)
     if (!peer->mayStillWrite()) around_.regions.forgetPeer(number);
-    PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye", number, peer->processId());
-  }
+  auto lent = keepWhatIsLent();
+  for (const auto& [number, peer] : rest)
+    if (peer->hasLeft())
+      PEERLANE_LOG_INFO("peer {} (process {}) said goodbye, and did not hear this side's in time",
+                        number, peer->processId());
+    else
+      PEERLANE_LOG_WARN("peer {} (process {}) did not say goodbye{}", number, peer->processId(),
+                        inWords(std::exchange(lent[number], {})));
+  for (const auto& [number, regions] : lent)
+    if (regions.count != 0)
+      PEERLANE_LOG_WARN("peer {} left without a goodbye{}", number, inWords(regions));
+}
+
+// A region is one line for no peer: a peer may have thousands.
+std::map<RegionTable::PeerNumber, LentRegions> ContextEnd::keepWhatIsLent() {
+  std::map<RegionTable::PeerNumber, LentRegions> lent;
   for (const auto& record : around_.regions.imported()) {
     const auto owned = record->owned.get();
     const auto acquired = record->acquired.get();
-    const bool isOurs = owned != nullptr;
     // Of a GPU: a peer that mapped it holds what it writes to. Of other memory its provider is not
     // told that it is free.
-    if (record->memory.device.kind == DeviceKind::kHost && isOurs) keepForGood(owned);
-    if (record->memory.device.kind == DeviceKind::kHost && acquired) keepForGood(acquired);
-    PEERLANE_LOG_WARN(
-        "region {} ({} bytes at {}) may still be written by a peer that did not say goodbye; {}",
-        record->allocation, record->bytes, static_cast<const void*>(record->base),
-        isOurs ? "it is kept" : "do not use its memory for anything else before that has ended");
+    if (record->memory.device.kind == DeviceKind::kHost) {
+      if (owned != nullptr) keepForGood(owned);
+      if (acquired) keepForGood(acquired);
+    }
+    for (const RegionTable::PeerNumber number : around_.regions.importers(record->allocation))
+      lent[number].add(*record, /*isKept=*/owned != nullptr);
   }
+  return lent;
 }
 
 }  // namespace peerlane

@@ -13,7 +13,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "peerlane/core/config.h"
 #include "peerlane/memory/region_table.h"
@@ -25,6 +27,16 @@ class Absentees;
 class Arrivals;
 class Invitations;
 class PeerTable;
+
+// What one peer may still write to when a context is gone.
+struct LentRegions {
+  void add(const RegionRecord& record, bool isKept);
+
+  size_t count = 0;
+  size_t kept = 0;  // of them: their memory is no one's any more
+  uint64_t bytes = 0;
+  std::string first;
+};
 
 class ContextEnd {
  public:
@@ -58,6 +70,7 @@ class ContextEnd {
  private:
   void closeAll();
   void letGoOfTheRest();
+  std::map<RegionTable::PeerNumber, LentRegions> keepWhatIsLent();
 
   const Surroundings around_;
 };

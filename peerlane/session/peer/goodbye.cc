@@ -87,14 +87,30 @@ void Goodbye::sendBye(const Status& reason) {
 // and memory of this peer go with the last handle.
 void Goodbye::forget() {
   if (std::exchange(isForgotten_, true)) return;
-  env_.connection->close();
   lastWords_.cancel();
   endMessages();
-  parts_.process.stopWatching();
   delay_.cancel();
   parts_.revoked.stop();
   endRevocations();
   parts_.grants.close();
+  leaveBy_ = Clock::now() + std::chrono::nanoseconds(env_.around.config.peerTimeout);
+  leave();
+}
+
+// This side's goodbye may stand behind thousands of messages that the kernel has no room for yet:
+// closed now, it would be lost, and the peer would keep its memory from everybody.
+bool Goodbye::hasToWrite() const {
+  return parts_.links.isMade() && env_.connection->open() && !env_.connection->flushed() &&
+         !parts_.process.hasEnded() && Clock::now() < leaveBy_;
+}
+
+void Goodbye::leave() {
+  if (hasToWrite()) {
+    delay_ = env_.around.progress.loop().after(kGoodbyeLook, [this] { leave(); });
+    return;
+  }
+  env_.connection->close();
+  parts_.process.stopWatching();
   gone_();
 }
 

@@ -37,7 +37,7 @@ class Goodbye {
     Grants& grants;
     UserMessages& messages;
   };
-  // `gone` is called once, when the peer is forgotten.
+  // `gone` is called once, when the peer is forgotten and the kernel has all that was said to it.
   Goodbye(PeerEnvironment& env, Parts parts, std::function<void()> gone)
       : env_(env), parts_(parts), gone_(std::move(gone)) {}
 
@@ -72,14 +72,17 @@ class Goodbye {
   bool isMemoryInUse() const;
   void sendByeLater(const Status& reason);
   void forget();
+  bool hasToWrite() const;
+  void leave();
   void endRevocations();
 
   PeerEnvironment& env_;
   const Parts parts_;
   std::function<void()> gone_;
-  Timer delay_;                    // of this side's goodbye
+  Timer delay_;                    // of this side's goodbye, or of the end of what it wrote
   Timer lastWords_;                // messages of a peer whose link has ended may come until then
   Clock::time_point busySince_{};  // the goodbye is kept back from then on
+  Clock::time_point leaveBy_{};    // though the peer does not take what this side wrote
   bool hasLeft_ = false;
   bool isForgotten_ = false;
   std::atomic<bool> hasSaidAll_{false};  // written by the progress thread

@@ -117,6 +117,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   // The same by the progress thread when it comes to it: the caller does not wait for callbacks.
   void closeSoon();
   bool hasSaidAll() const { return goodbye_.hasSaidAll(); }
+  // Its goodbye came, or its end. Progress thread, or once that has stopped.
+  bool hasLeft() const { return goodbye_.hasLeft(); }
   // It has not said goodbye, lives as far as is known, and may write to what it imported without an
   // agent. Progress thread, or once that has stopped.
   bool mayStillWrite() const { return !goodbye_.hasLeft() && !goodbye_.isProven(); }
