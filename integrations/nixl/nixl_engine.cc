@@ -31,7 +31,13 @@ NixlEngine::NixlEngine(const abi::InitParams& init) : Engine(init) {
   } catch (const std::exception& error) {
     say(LogLevel::kError, agentName(), std::string("the back end cannot begin: ") + error.what());
   }
+  mail_.reset();
   setFailed();
+}
+
+void NixlEngine::destroy(NixlEngine* engine) {
+  if (engine->contexts_ && !engine->isOfThisProcess()) return;
+  delete engine;
 }
 
 // NIXL has released all requests before. What was sent shall arrive; handles into the contexts go
@@ -61,6 +67,11 @@ Status NixlEngine::begin(const abi::InitParams& init) {
                   }));
   params()["peerlane_version"] = PEERLANE_VERSION;
   return Status::ok();
+}
+
+Answer NixlEngine::refuseInChild() const {
+  return refuse("a call", Status(Code::kNotSupported,
+                                 "this agent was made before fork(); make a new one in the child"));
 }
 
 Answer NixlEngine::refuse(const std::string& what, const Status& status) const {
@@ -96,6 +107,7 @@ std::shared_ptr<LocalMemory> NixlEngine::localOf(const abi::Metadata* metadata) 
 Answer NixlEngine::registerMemory(const abi::DescribedPiece& piece, const abi::MemoryType& type,
                                   abi::Metadata*& out) {
   out = nullptr;  // it holds what another registration returned
+  if (!isOfThisProcess()) return refuseInChild();
   auto memory = LocalMemory::create(*contexts_, piece, type);
   if (!memory.isOk()) return refuse("memory cannot be registered", memory.status());
   auto loaded = std::make_unique<Loaded>();
@@ -105,6 +117,7 @@ Answer NixlEngine::registerMemory(const abi::DescribedPiece& piece, const abi::M
 }
 
 Answer NixlEngine::deregisterMemory(abi::Metadata* local) {
+  if (!isOfThisProcess()) return Answer::kSuccess;
   const std::unique_ptr<Loaded> loaded = drop(local);
   if (!loaded || !loaded->local) return Answer::kInvalidParam;
   const Status status = loaded->local->end(options_.drainTimeout);
@@ -130,11 +143,13 @@ Result<std::shared_ptr<RemoteAgent>> NixlEngine::agentNamed(const std::string& n
 
 // The agent connects to itself when it is made; it needs that for loopback only.
 Answer NixlEngine::connect(const std::string& agent) {
+  if (!isOfThisProcess()) return refuseInChild();
   if (agent == agentName()) return Answer::kSuccess;
   return agentNamed(agent).isOk() ? Answer::kSuccess : Answer::kNotFound;
 }
 
 Answer NixlEngine::disconnect(const std::string& agent) {
+  if (!isOfThisProcess()) return Answer::kSuccess;
   std::shared_ptr<RemoteAgent> removed;  // closes its peers when the last request has let go of it
   {
     const std::unique_lock<std::shared_mutex> lock(mutex_);
@@ -151,10 +166,12 @@ Answer NixlEngine::disconnect(const std::string& agent) {
 }
 
 Answer NixlEngine::unload(abi::Metadata* loaded) {
+  if (!isOfThisProcess()) return Answer::kSuccess;
   return drop(loaded) ? Answer::kSuccess : Answer::kInvalidParam;
 }
 
 Answer NixlEngine::publicData(const abi::Metadata* local, std::string& out) const {
+  if (!isOfThisProcess()) return refuseInChild();
   const auto memory = localOf(local);
   if (!memory) return Answer::kInvalidParam;
   out = memory->publicData();
@@ -162,6 +179,7 @@ Answer NixlEngine::publicData(const abi::Metadata* local, std::string& out) cons
 }
 
 Answer NixlEngine::connectionInfo(std::string& out) const {
+  if (!isOfThisProcess()) return refuseInChild();
   out = ConnectionInfo{contexts_->host().ticket()}.encode();
   return Answer::kSuccess;
 }
@@ -178,6 +196,7 @@ void NixlEngine::publishRoute(const std::string& name, const Route& route,
 
 // kNotSupported lets the agent try its other back ends for this peer.
 Answer NixlEngine::loadConnectionInfo(const std::string& name, const std::string& info) {
+  if (!isOfThisProcess()) return refuseInChild();
   const auto decoded = ConnectionInfo::decode(info);
   if (!decoded.isOk()) return refuse("agent " + name, decoded.status());
   std::shared_ptr<RemoteAgent> agent;
@@ -208,6 +227,7 @@ Answer NixlEngine::loadConnectionInfo(const std::string& name, const std::string
 Answer NixlEngine::loadRemote(const abi::DescribedPiece& piece, const abi::MemoryType&,
                               const std::string& agent, abi::Metadata*& out) {
   out = nullptr;
+  if (!isOfThisProcess()) return refuseInChild();
   auto known = agentNamed(agent);
   auto memory =
       RemoteMemory::create(known.isOk() ? std::move(*known) : nullptr, piece.address, piece.text);
@@ -250,6 +270,7 @@ void NixlEngine::joinGpus(const std::string& name, const RemoteMemory& memory) {
 
 Answer NixlEngine::loadLocal(abi::Metadata* local, abi::Metadata*& out) {
   out = nullptr;
+  if (!isOfThisProcess()) return refuseInChild();
   const auto memory = localOf(local);
   if (!memory) return Answer::kInvalidParam;
   const abi::DescribedPiece piece{{memory->address(), memory->bytes(), 0}, memory->publicData()};
@@ -304,6 +325,7 @@ Answer NixlEngine::prepare(const abi::Direction& direction, const abi::TransferL
                            const abi::TransferList& remote, const std::string& agent,
                            abi::RequestHandle*& handle, const abi::PostArguments*) const {
   handle = nullptr;
+  if (!isOfThisProcess()) return refuseInChild();
   const auto known = agentNamed(agent);
   if (!known.isOk()) {
     (void)refuse("a request", known.status());
@@ -319,6 +341,7 @@ Answer NixlEngine::prepare(const abi::Direction& direction, const abi::TransferL
 Answer NixlEngine::post(const abi::Direction&, const abi::TransferList&, const abi::TransferList&,
                         const std::string& agent, abi::RequestHandle*& handle,
                         const abi::PostArguments* arguments) const {
+  if (!isOfThisProcess()) return refuseInChild();
   auto& request = static_cast<NixlRequest&>(*handle);
   const bool tells = arguments != nullptr && arguments->hasMessage;
   const Status posted = request.post(tells ? &arguments->message : nullptr);
@@ -329,6 +352,7 @@ Answer NixlEngine::post(const abi::Direction&, const abi::TransferList&, const a
 }
 
 Answer NixlEngine::check(abi::RequestHandle* handle) const {
+  if (!isOfThisProcess()) return refuseInChild();
   auto& request = static_cast<NixlRequest&>(*handle);
   const bool isRunning = request.isRunning();
   const Status status = request.status();
@@ -340,6 +364,7 @@ Answer NixlEngine::check(abi::RequestHandle* handle) const {
 // NIXL keeps a request whose release was refused, if it was in progress and only once; at the next
 // release, and after an error, it frees the request and says that all is well, whatever we answer.
 Answer NixlEngine::release(abi::RequestHandle* handle) const {
+  if (!isOfThisProcess()) return Answer::kSuccess;
   std::unique_ptr<NixlRequest> request(static_cast<NixlRequest*>(handle));
   if (!request->isDrained()) request->cancel();
   if (request->isDrained()) {
@@ -359,11 +384,13 @@ Answer NixlEngine::release(abi::RequestHandle* handle) const {
 }
 
 Answer NixlEngine::takeNotifications(abi::Notifications& out) {
+  if (!isOfThisProcess()) return refuseInChild();
   mail_->take(out);
   return Answer::kSuccess;
 }
 
 Answer NixlEngine::sendNotification(const std::string& agent, const std::string& message) const {
+  if (!isOfThisProcess()) return refuseInChild();
   const std::string what = "a notification for agent " + agent;
   const auto known = agentNamed(agent);
   if (!known.isOk()) {
@@ -376,6 +403,7 @@ Answer NixlEngine::sendNotification(const std::string& agent, const std::string&
 
 Answer NixlEngine::query(const abi::RegistrationList& pieces,
                          std::vector<std::optional<abi::Params>>& out) const {
+  if (!isOfThisProcess()) return refuseInChild();
   const std::shared_lock<std::shared_mutex> lock(mutex_);
   for (const abi::DescribedPiece& piece : pieces.pieces()) {
     std::optional<abi::Params> found;

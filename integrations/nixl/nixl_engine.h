@@ -3,6 +3,9 @@
 // NixlEngine: the back end of one agent of NIXL: translates the agent's calls into contexts, peers,
 // regions and transfers. Thread-safe, in every synchronisation mode of the agent; calls for one
 // request come one at a time.
+//
+// In a forked child the agent is the parent's: its threads are not there, and locks may be held for
+// ever. Calls that end something do nothing there, all others are refused.
 #pragma once
 
 #include <atomic>
@@ -29,6 +32,9 @@ class NixlEngine final : public abi::Engine {
   // Fails, with the reason in the log, by setFailed().
   explicit NixlEngine(const abi::InitParams& init);
   ~NixlEngine() override;
+
+  // As the plug-in destroys it: in a forked child it is left as it is.
+  static void destroy(NixlEngine* engine);
 
   bool supportsRemote() const override { return true; }
   bool supportsLocal() const override { return true; }
@@ -75,6 +81,8 @@ class NixlEngine final : public abi::Engine {
   };
 
   Status begin(const abi::InitParams& init);
+  bool isOfThisProcess() const { return contexts_->host().isOfThisProcess(); }
+  abi::Answer refuseInChild() const;
   abi::Answer refuse(const std::string& what, const Status& status) const;
   abi::Metadata* keep(std::unique_ptr<Loaded> loaded);
   std::unique_ptr<Loaded> drop(const abi::Metadata* metadata);

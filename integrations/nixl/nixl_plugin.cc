@@ -52,7 +52,7 @@ abi::Engine* createEngine(const abi::InitParams* init) {
 }
 
 void destroyEngine(abi::Engine* engine) {
-  delete engine;
+  NixlEngine::destroy(static_cast<NixlEngine*>(engine));
 }
 
 const abi::Plugin kPlugin{

@@ -352,6 +352,10 @@ Result<int> Context::acceptFd() {
   return state_->arrivals().fd();
 }
 
+bool Context::isOfThisProcess() const {
+  return !state_->forked();
+}
+
 Arrivals& Context::arrivals() const {
   return state_->arrivals();
 }

@@ -164,6 +164,10 @@ class Context {
   // Whether a context with these settings may use links to other hosts.
   static bool allowsNetwork(const Config& config);
 
+  // False in a forked child of the process that made the context: calls fail there with
+  // kNotSupported, and destruction leaves all as it is (docs/threads.md). Takes no lock.
+  bool isOfThisProcess() const;
+
   // Library's own: the peers that no call has taken yet (arrivals.h). Lifetime: the context's.
   Arrivals& arrivals() const;
   // Library's own: the executor that runs Programs on `device`, one that the context was created
