@@ -1,134 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A forked child ends by any way while threads of its parent wait in every object that both have.
-// It finds the parent's locks as they were at the fork, and a thread that held one is not there to
-// let go of it. So here each lock and condition that was ever used before the fork counts as held
-// for ever: a child that asks for one is told where, and has failed.
-#include <dlfcn.h>
-#include <execinfo.h>
-#include <pthread.h>
+// A forked child ends by any way while threads of its parent wait in every object that both have,
+// and asks for no lock of its parent.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <cerrno>
-#include <cstdint>
 #include <functional>
 #include <future>
 
 #include "peerlane/channel/communicator/communicator.h"
 #include "peerlane/channel/operation/host_stream.h"
 #include "tests/channel/port/port_pair.h"
-
-namespace peerlane {
-namespace {
-
-// Addresses of locks and conditions. Never frees, never grows, takes no lock.
-class Addresses {
- public:
-  void add(const void* address) { (void)place(address, true); }
-  bool has(const void* address) { return place(address, false); }
-
- private:
-  bool place(const void* address, bool adds) {
-    for (size_t at = reinterpret_cast<uintptr_t>(address) / 8;; ++at) {
-      std::atomic<const void*>& slot = slots_.at(at % kSlots);
-      const void* known = slot.load();
-      if (known == nullptr && (!adds || slot.compare_exchange_strong(known, address))) return adds;
-      if (known == address) return true;
-    }
-  }
-  static constexpr size_t kSlots = size_t{1} << 18;
-  std::array<std::atomic<const void*>, kSlots> slots_{};
-};
-
-Addresses used;         // before the fork
-Addresses takenByFork;  // by handlers of fork(), which let go of them in the child
-// While the program was loaded: the CUDA runtime has one for the list of its kernels, and takes it
-// again when the program ends.
-Addresses ofLoading;
-enum class Phase : uint8_t { kLoading, kParent, kChild };
-Phase phase = Phase::kLoading;
-thread_local bool forks = false;
-
-void note(const void* lock) {
-  (phase == Phase::kLoading ? ofLoading : forks ? takenByFork : used).add(lock);
-}
-bool isHeld(const void* lock) {
-  return phase == Phase::kChild && used.has(lock) && !takenByFork.has(lock) && !ofLoading.has(lock);
-}
-[[noreturn]] void failAt(const char* call) {
-  phase = Phase::kParent;
-  std::array<void*, 40> frames{};
-  dprintf(STDERR_FILENO, "%s of an object of the parent, which may be held for ever:\n", call);
-  backtrace_symbols_fd(frames.data(), backtrace(frames.data(), static_cast<int>(frames.size())),
-                       STDERR_FILENO);
-  _exit(90);
-}
-
-template <typename Function>
-Function real(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
-}  // namespace peerlane
-
-using peerlane::failAt;
-using peerlane::isHeld;
-using peerlane::note;
-
-extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  static const auto next = peerlane::real<int (*)(pthread_mutex_t*)>("pthread_mutex_lock");
-  if (isHeld(mutex)) failAt("pthread_mutex_lock");
-  note(mutex);
-  return next(mutex);
-}
-extern "C" int pthread_mutex_trylock(pthread_mutex_t* mutex) noexcept {
-  static const auto next = peerlane::real<int (*)(pthread_mutex_t*)>("pthread_mutex_trylock");
-  if (isHeld(mutex)) return EBUSY;
-  note(mutex);
-  return next(mutex);
-}
-extern "C" int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept {
-  static const auto next = peerlane::real<int (*)(pthread_rwlock_t*)>("pthread_rwlock_wrlock");
-  if (isHeld(lock)) failAt("pthread_rwlock_wrlock");
-  note(lock);
-  return next(lock);
-}
-extern "C" int pthread_rwlock_rdlock(pthread_rwlock_t* lock) noexcept {
-  static const auto next = peerlane::real<int (*)(pthread_rwlock_t*)>("pthread_rwlock_rdlock");
-  if (isHeld(lock)) failAt("pthread_rwlock_rdlock");
-  note(lock);
-  return next(lock);
-}
-extern "C" int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex) {
-  static const auto next =
-      peerlane::real<int (*)(pthread_cond_t*, pthread_mutex_t*)>("pthread_cond_wait");
-  if (peerlane::phase == peerlane::Phase::kChild) failAt("pthread_cond_wait");
-  note(condition);
-  return next(condition, mutex);
-}
-extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
-                                      clockid_t clock, const timespec* until) {
-  static const auto next =
-      peerlane::real<int (*)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*)>(
-          "pthread_cond_clockwait");
-  if (peerlane::phase == peerlane::Phase::kChild) failAt("pthread_cond_clockwait");
-  note(condition);
-  return next(condition, mutex, clock, until);
-}
-extern "C" int pthread_cond_destroy(pthread_cond_t* condition) noexcept {
-  static const auto next = peerlane::real<int (*)(pthread_cond_t*)>("pthread_cond_destroy");
-  if (isHeld(condition)) failAt("pthread_cond_destroy");  // it waits for the threads that wait
-  return next(condition);
-}
-extern "C" int pthread_join(pthread_t thread, void** result) {
-  static const auto next = peerlane::real<int (*)(pthread_t, void**)>("pthread_join");
-  if (peerlane::phase == peerlane::Phase::kChild) failAt("pthread_join");
-  return next(thread, result);
-}
+#include "tests/core/held_locks.h"
 
 namespace peerlane {
 namespace {
@@ -301,20 +185,12 @@ INSTANTIATE_TEST_SUITE_P(Routes, ForkEnd,
                                   each.param.route.name;
                          });
 
-pid_t forkNow() {
-  forks = true;
-  const pid_t child = fork();
-  forks = false;
-  return child;
-}
-
 std::unique_ptr<Objects> objects;  // destroyed by exit(), too
 
 int statusOf(const std::function<void()>& way) {
-  const pid_t child = forkNow();
+  const pid_t child = held_locks::forkWithLocksHeld();
   if (child == 0) {
     alarm(60);
-    phase = Phase::kChild;
     way();
     exit(0);
   }
@@ -325,10 +201,10 @@ int statusOf(const std::function<void()>& way) {
 
 // In a process of its own, whose threads wait until it ends.
 void expectEnds(const Config& config, const std::function<void()>& way) {
-  const pid_t process = forkNow();
+  const pid_t process = fork();
   if (process == 0) {
     alarm(120);
-    phase = Phase::kParent;
+    held_locks::noteLocks();
     objects = std::make_unique<Objects>(config);
     objects->prepareUse();
     const int status = statusOf(way);
