@@ -18,6 +18,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/core/device_code.h
   peerlane/core/huge_pages.h
   peerlane/core/log_level.h
+  peerlane/core/log_limit.h
   peerlane/core/limits.h
   peerlane/core/status.h
   peerlane/core/text.h

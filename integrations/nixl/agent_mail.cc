@@ -136,9 +136,9 @@ void AgentMail::collectFrom(Sender& sender, bool& isGone) {
 void AgentMail::deliver(std::string_view message) {
   const size_t length = message.size() < 2 ? 0 : lengthAt(message, 0);
   if (message.size() < 2 || length > message.size() - 2) {
-    say(LogLevel::kWarn, agent_,
-        "dropped a notification of " + std::to_string(message.size()) +
-            " bytes that no agent's back end made");
+    foreign_.say(LogLevel::kWarn, agent_,
+                 "dropped a notification of " + std::to_string(message.size()) +
+                     " bytes that no agent's back end made");
     return;
   }
   arrived_.emplace_back(message.substr(2, length), message.substr(2 + length));
@@ -170,9 +170,10 @@ Status AgentMail::sendFrom(Outbox& outbox) const {
     const auto sent = notify(outbox.peer, {.message = piece.bytes, .tag = piece.tag});
     if (!sent.isOk()) return sent.status();
     if (!sent->done())
-      sent->onEnd([agent = agent_](const Status& status) {
+      sent->onEnd([agent = agent_, lines = lost_](const Status& status) {
         if (!status.isOk())
-          say(LogLevel::kWarn, agent, "a notification may not have arrived: " + status.toString());
+          lines->say(LogLevel::kWarn, agent,
+                     "a notification may not have arrived: " + status.toString());
       });
     outbox.waiting.pop_front();
   }

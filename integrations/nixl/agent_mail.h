@@ -28,6 +28,7 @@
 
 #include "integrations/nixl/joined_pieces.h"
 #include "integrations/nixl/nixl_abi.h"
+#include "integrations/nixl/nixl_answer.h"
 #include "peerlane/core/status.h"
 #include "peerlane/session/peer/peer.h"
 
@@ -89,6 +90,9 @@ class AgentMail {
   const std::string agent_;
   const std::function<void()> tick_;
   const size_t mostArrivedBytes_;
+  LimitedLines foreign_;
+  // Of the ends of notifications, which may come after this object's.
+  const std::shared_ptr<LimitedLines> lost_ = std::make_shared<LimitedLines>();
   std::mutex inboxMutex_;
   std::vector<Sender> senders_;
   abi::Notifications arrived_;

@@ -52,6 +52,17 @@ void say(LogLevel level, const std::string& agent, const std::string& text) {
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
+void LimitedLines::say(LogLevel level, const std::string& agent, const std::string& text) {
+  if (static_cast<int>(level) > static_cast<int>(shownLevel())) return;
+  std::string leftOut;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!limit_.allows()) return;
+    leftOut = limit_.leftOut();
+  }
+  nixl::say(level, agent, text + leftOut);
+}
+
 abi::Answer refuse(const std::string& agent, const std::string& what, const Status& status) {
   if (!status.isOk()) say(LogLevel::kError, agent, what + ": " + status.toString());
   return answerFor(status.code());

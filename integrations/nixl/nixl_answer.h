@@ -4,10 +4,12 @@
 // sentence to the log. Any thread.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include "integrations/nixl/nixl_abi.h"
 #include "peerlane/core/log_level.h"
+#include "peerlane/core/log_limit.h"
 #include "peerlane/core/status.h"
 
 namespace peerlane::nixl {
@@ -18,6 +20,17 @@ abi::Answer answerFor(Code code);
 // Writes "peerlane nixl: <agent>: <text>" to standard error if PEERLANE_LOG shows `level` (warn if
 // it is not set).
 void say(LogLevel level, const std::string& agent, const std::string& text);
+
+// The same for what a loop or a peer can cause thousands of times: some lines at once, then one a
+// second, which says how many were left out. Thread-safe.
+class LimitedLines {
+ public:
+  void say(LogLevel level, const std::string& agent, const std::string& text);
+
+ private:
+  std::mutex mutex_;
+  LogLimit limit_;
+};
 
 // OK: kSuccess. Otherwise logs `what` and the error, and answers the number of its code.
 abi::Answer refuse(const std::string& agent, const std::string& what, const Status& status);

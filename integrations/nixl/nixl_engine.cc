@@ -121,7 +121,10 @@ Answer NixlEngine::deregisterMemory(abi::Metadata* local) {
   const std::unique_ptr<Loaded> loaded = drop(local);
   if (!loaded || !loaded->local) return Answer::kInvalidParam;
   const Status status = loaded->local->end(options_.drainTimeout);
-  return refuse("memory was deregistered and may still be touched", status);
+  if (!status.isOk())
+    touched_.say(LogLevel::kError, agentName(),
+                 "memory was deregistered and may still be touched: " + status.toString());
+  return answerFor(status.code());
 }
 
 Result<std::shared_ptr<RemoteAgent>> NixlEngine::agentNamed(const std::string& name) const {

@@ -22,6 +22,7 @@
 #include "integrations/nixl/leaving_requests.h"
 #include "integrations/nixl/local_memory.h"
 #include "integrations/nixl/nixl_abi.h"
+#include "integrations/nixl/nixl_answer.h"
 #include "integrations/nixl/nixl_request.h"
 #include "integrations/nixl/remote_agent.h"
 
@@ -95,6 +96,7 @@ class NixlEngine final : public abi::Engine {
               const abi::TransferList& remote) const;
 
   AgentOptions options_;
+  LimitedLines touched_;      // a list of memory is deregistered one by one
   mutable BlockLists lists_;  // outlives the requests
   mutable LeavingRequests leaving_;
   // Before the contexts: their last callbacks may use it.

@@ -74,7 +74,9 @@ void PortBootstrap::take(const std::vector<std::byte>& bytes) {
     if (decoded.isOk() && entries_.size() >= kMostTags && !entries_.contains(decoded->tag))
       decoded = Status(Code::kCorrupt, "more semaphore tags than a connection has");
     if (!decoded.isOk()) {
-      PEERLANE_LOG_WARN("a note about a semaphore is dropped: {}", decoded.status().toString());
+      if (lines_.allows())
+        PEERLANE_LOG_WARN("a note about a semaphore is dropped: {}{}", decoded.status().toString(),
+                          lines_.leftOut());
       if (broken_.isOk()) broken_ = decoded.status();
       return;
     }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "peerlane/channel/port/port_note.h"
+#include "peerlane/core/log_limit.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -88,6 +89,7 @@ class PortBootstrap {
       PEERLANE_GUARDED_BY(mutex_);  // by the peer's serial
   uint64_t nextSerial_ PEERLANE_GUARDED_BY(mutex_) = 1;
   Status broken_ PEERLANE_GUARDED_BY(mutex_);
+  LogLimit lines_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -10,6 +10,7 @@
 #include "peerlane/channel/port/port_core.h"
 #include "peerlane/core/log.h"
 #include "peerlane/core/mutex.h"
+#include "peerlane/core/shared_log_limit.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -43,6 +44,22 @@ std::string faultText(uint64_t fault) {
     case port::Fault::kNone: break;
   }
   return "a thread's request was refused";
+}
+
+// A kernel that goes wrong, and a peer that leaves, can cause thousands of lines. Of the process,
+// because several services are for one program.
+SharedLogLimit& lines() {
+  static auto* const limit = new SharedLogLimit;
+  return *limit;
+}
+void sayEnded(const SemaphoreSlot& semaphore, const Status& why) {
+  if (const auto leftOut = lines().take())
+    PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}{}", semaphore.number,
+                      semaphore.tag, why.toString(), *leftOut);
+}
+void sayRefused(const Status& why) {
+  if (const auto leftOut = lines().take())
+    PEERLANE_LOG_WARN("a port's request was refused: {}{}", why.toString(), *leftOut);
 }
 
 }  // namespace
@@ -345,9 +362,7 @@ void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
         semaphore.connection->peer.core()->metrics().poisonings().add();
     }
   }
-  if (why.code() != Code::kClosed)
-    PEERLANE_LOG_WARN("semaphore {} (tag {}) of a port has ended: {}", semaphore.number,
-                      semaphore.tag, why.toString());
+  if (why.code() != Code::kClosed) sayEnded(semaphore, why);
   if (tellPeer)
     (void)PortBootstrap::sendNote(*semaphore.connection->peer.core(),
                                   {.kind = PortNote::Kind::kEnded,
@@ -358,7 +373,7 @@ void PortCore::end(SemaphoreSlot& semaphore, const Status& why, bool tellPeer) {
 }
 
 void PortCore::fail(const Status& why) {
-  PEERLANE_LOG_WARN("a port's request was refused: {}", why.toString());
+  sayRefused(why);
   if (failure_.isOk()) failure_ = why;
 }
 

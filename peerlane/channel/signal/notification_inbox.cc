@@ -61,8 +61,9 @@ Status NotificationInbox::bind(TargetId /*target*/, BoundTarget& out) {
   std::memcpy(fields, header, sizeof(fields));
   void_ = fields[0] == OwnedNotify::kVoid;
   if (!void_ && fields[0] > kNotifyMaxMessageBytes) {
-    PEERLANE_LOG_WARN("peer {}: a notification claims {} bytes; at most {}: dropped",
-                      peer_.number(), fields[0], kNotifyMaxMessageBytes);
+    if (lines_.allows())
+      PEERLANE_LOG_WARN("peer {}: a notification claims {} bytes; at most {}: dropped{}",
+                        peer_.number(), fields[0], kNotifyMaxMessageBytes, lines_.leftOut());
     void_ = true;
   }
   current_.tag = fields[1];

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "peerlane/channel/signal/notification.h"
+#include "peerlane/core/log_limit.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/progress/turn_mutex.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -62,6 +63,7 @@ class NotificationInbox final : public Task, private LateBinder {
   std::vector<std::byte> buffer_ PEERLANE_GUARDED_BY(mutex_);
   std::deque<Notification> waiting_ PEERLANE_GUARDED_BY(mutex_);
   Fd event_ PEERLANE_GUARDED_BY(mutex_);
+  LogLimit lines_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/log_limit.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/vmm_handle.h"
 #include "peerlane/os/cuda_driver.h"
@@ -135,7 +136,9 @@ class ImportedPools {
     // During exit() CUDA may have ended before this, and the memory with it.
     if (Status freed = check(code, "cudaFree"); !freed.isOk() && code != cudaErrorCudartUnloading) {
       (void)cudaGetLastError();
-      PEERLANE_LOG_WARN("memory of a peer's pool was not freed: {}", freed.toString());
+      if (lines_.allows())
+        PEERLANE_LOG_WARN("memory of a peer's pool was not freed: {}{}", freed.toString(),
+                          lines_.leftOut());
     }
     const std::string pool = found->second.pool;
     pointers_.erase(found);
@@ -191,6 +194,7 @@ class ImportedPools {
   }
 
   Mutex mutex_;
+  LogLimit lines_ PEERLANE_GUARDED_BY(mutex_);
   std::map<std::string, Pool> pools_ PEERLANE_GUARDED_BY(mutex_);  // by name
   // By pool and the owner's number.
   std::map<std::string, Pointer> pointers_ PEERLANE_GUARDED_BY(mutex_);

@@ -78,6 +78,7 @@ Status RegionLife::watch(const Record& record) {
 
 void RegionLife::stopSweeping() {
   sweepTimer_ = {};
+  quarantineLines_.stop();
   freed_.stop();
 }
 
@@ -329,8 +330,10 @@ void RegionLife::tryFinish(const RevocationRef& revocation) {
   const RegionRecord& record = *revocation->record;
   // For memory that a provider takes back its call does so (revoke()).
   if (!revocation->letGo.exchange(true) && revocation->cause == Cause::kFreed)
-    if (const Status left = record.exports.revoke(Duration(0)); !left.isOk())
-      PEERLANE_LOG_WARN("region {} was revoked: {}", record.allocation, left.toString());
+    if (const Status left = record.exports.revoke(Duration(0));
+        !left.isOk() && revokedLines_.allows())
+      PEERLANE_LOG_WARN("region {} was revoked: {}{}", record.allocation, left.toString(),
+                        revokedLines_.leftOut());
   if (!revocation->isTakenBack.load()) {
     around_.regions.setState(record.allocation, RegionState::kRevoked);
     return around_.progress.notifyWaiters();
@@ -382,8 +385,7 @@ void RegionLife::quarantine(const RevocationRef& revocation) {
     revocation->quarantined = true;
     around_.metrics.quarantinedRegions().add(1);
     around_.regions.setState(allocation, RegionState::kQuarantined);
-    PEERLANE_LOG_WARN("region {} is quarantined: peer {} {} and may still write to it", allocation,
-                      number, peer ? "is silent" : "left without a goodbye");
+    quarantineLines_.add(around_.progress.loop(), number, /*isAbsent=*/!peer, allocation);
     return;
   }
 }
@@ -391,17 +393,20 @@ void RegionLife::quarantine(const RevocationRef& revocation) {
 // GPU memory that was freed, and perhaps given to somebody else, while it is registered: the
 // owner's next post would notice, but peers may never come by here.
 void RegionLife::sweep() {
+  std::vector<Record> untold;  // of the program's own regions
   for (const Record& record : around_.regions.live()) {
     if (record->memory.device.kind != DeviceKind::kCuda || record->owned.get() != nullptr ||
         record->isStillThere(0, record->bytes))
       continue;
-    if (!record->isCached.load(std::memory_order_relaxed))
-      PEERLANE_LOG_WARN(
-          "region {} ({} bytes of {}) was freed without being unregistered; peers are told to let "
-          "go",
-          record->allocation, record->bytes, record->memory.device.toString());
+    if (!record->isCached.load(std::memory_order_relaxed)) untold.push_back(record);
     (void)beginRevocation(record, Cause::kFreed);
   }
+  if (!untold.empty())
+    PEERLANE_LOG_WARN(
+        "region {} ({} bytes of {}){} was freed without being unregistered; peers are told to let "
+        "go",
+        untold[0]->allocation, untold[0]->bytes, untold[0]->memory.device.toString(),
+        untold.size() == 1 ? "" : ", and " + std::to_string(untold.size() - 1) + " more,");
   for (const auto& transport : around_.transports) transport->sweep();
   sweepTimer_ = around_.progress.loop().after(kSweepInterval, [this] { sweep(); });
 }

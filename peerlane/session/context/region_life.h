@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/core/log_limit.h"
 #include "peerlane/core/metrics.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/memory_providers.h"
@@ -32,6 +33,7 @@
 #include "peerlane/os/event_loop.h"
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/context/freed_regions.h"
+#include "peerlane/session/context/quarantine_lines.h"
 #include "peerlane/session/wire/ticket.h"
 #include "peerlane/transport/transport.h"
 
@@ -123,7 +125,9 @@ class RegionLife {
   const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it
   RegistrationCache cache_;
   FreedRegions freed_;
-  Timer sweepTimer_;  // progress thread
+  Timer sweepTimer_;  // progress thread, as the next two
+  QuarantineLines quarantineLines_;
+  LogLimit revokedLines_;
   Mutex mutex_;
   std::map<uint64_t, RevocationRef> revocations_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
 };

@@ -159,8 +159,10 @@ void ChunkImports::map(const std::shared_ptr<ImportedRegion>& region, uint64_t f
   const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::steady_clock::now() - begin);
   if (!mapped.isOk()) {
-    PEERLANE_LOG_WARN("peer {}: chunks {} to {} of its region {} could not be mapped: {}",
-                      env_.number, first, first + count - 1, allocation, mapped.toString());
+    if (lines_.allows())
+      PEERLANE_LOG_WARN("peer {}: chunks {} to {} of its region {} could not be mapped: {}{}",
+                        env_.number, first, first + count - 1, allocation, mapped.toString(),
+                        lines_.leftOut());
     return;
   }
   const auto nanoseconds = static_cast<uint64_t>(took.count());

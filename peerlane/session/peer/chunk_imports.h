@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/log_limit.h"
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/import_cache.h"
 #include "peerlane/session/peer/peer_environment.h"
@@ -53,6 +54,7 @@ class ChunkImports {
            std::vector<VmmHandle> handles);
 
   PeerEnvironment& env_;
+  LogLimit lines_;
   const std::function<void()> settled_;
   std::deque<QueuedRequest> queued_;         // not asked for yet: enough are under way
   std::map<uint64_t, QueuedRequest> asked_;  // by request

@@ -164,8 +164,9 @@ Status CudaIpcLink::openHandles(const CudaPart& part, RemoteMemory& memory,
     });
     if (!opened.isOk()) {
       failed = opened.status().withContext("for cuda:" + std::to_string(gpu->gpu()));
-      if (gpus_.size() > 1)
-        PEERLANE_LOG_WARN("a region of a peer is not opened {}", failed.toString());
+      if (gpus_.size() > 1 && lines_.allows())
+        PEERLANE_LOG_WARN("a region of a peer is not opened {}{}", failed.toString(),
+                          lines_.leftOut());
       continue;
     }
     std::byte* const address = (*opened)->data() + part.offset;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/log_limit.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/cuda/cuda_mapping.h"
@@ -75,6 +76,7 @@ class CudaIpcLink final : public Link {
   std::map<std::pair<uint64_t, int>, std::weak_ptr<CudaMapping>> byIdentity_
       PEERLANE_GUARDED_BY(mutex_);
   uint64_t nextKey_ PEERLANE_GUARDED_BY(mutex_) = 1;
+  LogLimit lines_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

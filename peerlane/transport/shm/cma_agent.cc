@@ -80,8 +80,8 @@ Served CmaAgent::serve(AgentWork& work) {
   // one is told of memory that is gone.
   if (status.code() == Code::kPeerLost || status.code() == Code::kRevoked)
     PEERLANE_LOG_DEBUG("cma: {}", status.toString());
-  else
-    PEERLANE_LOG_WARN("cma: {}", status.toString());
+  else if (const auto leftOut = lines_.take())
+    PEERLANE_LOG_WARN("cma: {}{}", status.toString(), *leftOut);
   work.code.store(status.code(), std::memory_order_relaxed);
   return Served::kDone;
 }

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "peerlane/core/shared_log_limit.h"
 #include "peerlane/os/process.h"
 #include "peerlane/program/cpu/copy_team.h"
 #include "peerlane/program/model/mailbox.h"
@@ -76,6 +77,7 @@ class CmaAgent final : public Agent {
   const uint64_t nonceAddress_;
   const std::vector<std::byte> nonce_;
   cpu::CopyTeam* const team_;
+  SharedLogLimit lines_;
 };
 
 }  // namespace peerlane

@@ -152,7 +152,8 @@ void VerbsAgent::flushGets(const WorkList& finished) const {
   if (!hasGets) return;
   const Status flushed = writes.flush();
   if (flushed.isOk()) return;
-  PEERLANE_LOG_WARN("{}: {}", name_, flushed.message());
+  if (const auto leftOut = flushLines_.take())
+    PEERLANE_LOG_WARN("{}: {}{}", name_, flushed.message(), *leftOut);
   eachGet([&](AgentWork& work) {
     if (work.code.load(std::memory_order_relaxed) == Code::kOk)
       work.code.store(flushed.code(), std::memory_order_relaxed);
@@ -232,7 +233,8 @@ void VerbsAgent::arrived(uint32_t number) {
   const Status status = works_.news().take(number, news);
   if (news.kind == News::Kind::kTaken) works_.endMails();
   if (status.isOk()) return;
-  PEERLANE_LOG_WARN("{}: {}", name_, status.message());
+  if (newsLines_.allows())
+    PEERLANE_LOG_WARN("{}: {}{}", name_, status.message(), newsLines_.leftOut());
   if (status.code() == Code::kCorrupt || status.code() == Code::kSystem) end(status, nullptr);
 }
 

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "peerlane/core/mutex.h"
+#include "peerlane/core/shared_log_limit.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/program/model/mailbox.h"
 #include "peerlane/transport/verbs/device/control_block.h"
@@ -137,6 +138,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   const bool ordersWrites_;  // the devices do
   const bool adds_;          // they do as well
 
+  mutable SharedLogLimit flushLines_;
+  LogLimit newsLines_;  // with the right
   mutable TurnRight right_;
   State state_ PEERLANE_GUARDED_BY(right_) = State::kRunning;
   bool isStopped_ PEERLANE_GUARDED_BY(right_) = false;     // the pairs have ended

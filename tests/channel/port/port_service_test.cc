@@ -9,6 +9,7 @@
 
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/port/port_pair.h"
+#include "tests/core/kept_log.h"
 #include "tests/core/soon.h"
 #include "tests/progress/held_turns.h"
 
@@ -56,6 +57,19 @@ TEST_F(PortTest, InAForkedChildCallsAreErrorsAndNothingHangs) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// A kernel that goes wrong makes thousands of them.
+TEST_F(PortTest, OfRequestsThatAreRefusedNoMoreThanSomeAreLines) {
+  constexpr int kRequests = 1000;
+  ASSERT_OK(open(4096));
+  const KeptLog log;
+  for (int i = 0; i < kRequests; ++i)
+    ASSERT_TRUE(a().handle().request(5, 0, 0, 0, 0, 0, 3));  // nobody handles that kind
+  ASSERT_TRUE(a().handle().flush(kThread, kSoonNs));
+  EXPECT_EQ(a().service->status().code(), Code::kInvalidArgument);
+  EXPECT_GE(log.countOf("a port's request was refused"), 1);
+  EXPECT_LT(log.lines().size(), kRequests / 2) << log.text();
 }
 
 // A2: ten times, on one TCP port.

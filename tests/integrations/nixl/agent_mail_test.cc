@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -93,6 +94,29 @@ TEST(AgentMail, KeepsNoMoreThanTheLimitForAnAgentThatDoesNotAsk) {
     EXPECT_EQ(taken[i].first, "there");
     EXPECT_EQ(taken[i].second.substr(0, taken[i].second.find('.')), std::to_string(i));
   }
+}
+
+// A peer that sends what no agent would does not fill the disk.
+TEST(AgentMail, SaysOfWhatItDropsNoMoreThanSomeLines) {
+  constexpr int kCount = 1000;
+  const ContextPair pair(configFor(kMapped));
+  testing::internal::CaptureStderr();
+  {
+    AgentMail mail("here", [] {});
+    mail.listenTo(pair.toA);
+    const std::byte foreign{1};
+    abi::Notifications taken;
+    for (int i = 0; i < kCount; ++i) {
+      const Transfer sent = MUST(notify(pair.toB, {.message = std::span(&foreign, 1)}));
+      mail.take(taken);
+      ASSERT_OK(sent.wait(kSoon));  // there was room: the one before it was taken
+    }
+    EXPECT_TRUE(taken.empty());
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto lines = std::count(said.begin(), said.end(), '\n');
+  EXPECT_NE(said.find("here: dropped a notification of 1 bytes"), std::string::npos) << said;
+  EXPECT_LT(lines, kCount / 2) << said;
 }
 
 TEST(AgentMail, RefusesWhatNoReceiverWouldKeep) {

@@ -104,12 +104,14 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   // A region for each page, and the peer's knowledge of them.
-  void share(Context& context, const Peer& peer) const {
+  std::vector<Region> share(Context& context, const Peer& peer) const {
+    std::vector<Region> regions;
     for (size_t at = 0; at < bytes_; at += kPage) {
-      const Region region = MUST(context.registerRegion(static_cast<std::byte*>(at_) + at, kPage,
-                                                        Access::kRemoteReadWrite));
-      ASSERT_OK(peer.sendMessage(kReferences, region.share(), kSoon));
+      regions.push_back(MUST(context.registerRegion(static_cast<std::byte*>(at_) + at, kPage,
+                                                    Access::kRemoteReadWrite)));
+      EXPECT_OK(peer.sendMessage(kReferences, regions.back().share(), kSoon));
     }
+    return regions;
   }
 
  private:
@@ -196,6 +198,36 @@ TEST(MutualEndOrder, AGoodbyeBehindManyReleasesArrives) {
   EXPECT_EQ(log.text(), "");
   importer.say("end");
   importer.expectEnd();
+}
+
+// Nor is one that is silent a line for each region that the program takes back.
+TEST(MutualEndOrder, ASilentPeerIsNotALineForEachRegion) {
+  constexpr size_t kCount = 1000;
+  const OtherSide importer([](const OtherSide& other) {
+    auto context = makeContext(configOf(kMapped));
+    const Peer peer = MUST(context->connect(other.hear(), kSoon));
+    const auto imports = importAll(peer, kCount);
+    ASSERT_OK(peer.sendMessage(kImported, {}, kSoon));
+    const StandingCallback stands(peer.core()->progress());
+    ASSERT_EQ(other.hear(), "end");
+  });
+  Config impatient = configOf(kMapped);
+  impatient.peerTimeout = std::chrono::seconds(1);
+  const KeptLog log;
+  const Memory memory(kMapped, kCount);
+  auto context = makeContext(impatient);
+  importer.say(context->ticket());
+  const Peer peer = MUST(context->accept(kSoon));
+  const auto regions = memory.share(*context, peer);
+  ASSERT_OK(peer.receiveMessage(kImported, kSoon).status());
+  ASSERT_TRUE(soon([&] { return peer.state() == "silent"; }));
+  for (const Region& region : regions)
+    EXPECT_EQ(context->unregister(region, {}).code(), Code::kPeerSilent);
+  EXPECT_GE(log.countOf("is quarantined: peer 1 is silent"), 1) << log.text();
+  EXPECT_LT(log.lines().size(), kCount / 10) << log.text();
+  importer.say("end");
+  importer.expectEnd();
+  for (const Region& region : regions) EXPECT_OK(context->unregister(region, kSoon));
 }
 
 // A peer that says no goodbye is one line, however much it may write to.

@@ -59,7 +59,7 @@ RequestCutter::Cut RequestCutter::cutCopy(AgentWork& work, RequestChain& chain,
   const MemoryKeys::Key* const key = keyOf(piece.local + work.offset, left);
   if (key == nullptr && noKey_.code() != Code::kUnavailable) {
     chain.drop();
-    PEERLANE_LOG_WARN("verbs: {}", noKey_.message());
+    if (lines_.allows()) PEERLANE_LOG_WARN("verbs: {}{}", noKey_.message(), lines_.leftOut());
     work.code.store(noKey_.code(), std::memory_order_relaxed);
     return Cut::kWhole;
   }
@@ -109,7 +109,8 @@ RequestCutter::Cut RequestCutter::bounce(AgentWork& work, RequestChain& chain,
   if (!slot) {
     chain.drop();
     if (slot.status().code() == Code::kTryAgain) return Cut::kStalled;
-    PEERLANE_LOG_WARN("verbs: {}", slot.status().message());
+    if (lines_.allows())
+      PEERLANE_LOG_WARN("verbs: {}{}", slot.status().message(), lines_.leftOut());
     work.code.store(slot.status().code(), std::memory_order_relaxed);
     return Cut::kWhole;
   }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "peerlane/core/log_limit.h"
 #include "peerlane/transport/verbs/device/bounce_slots.h"
 #include "peerlane/transport/verbs/device/control_block.h"
 #include "peerlane/transport/verbs/device/memory_keys.h"
@@ -91,6 +92,7 @@ class RequestCutter {
   std::optional<MemoryKeys::Key> key_;  // the last one
   uint64_t keysEnded_ = 0;              // when it was found
   Status noKey_;                        // why there was none
+  LogLimit lines_;
 };
 
 }  // namespace peerlane
