@@ -16,6 +16,23 @@ constexpr int kRoundsAtTheEnd = 1024;  // more than a socket holds
 // After the kernel had no memory, or too many descriptors were under way.
 constexpr std::chrono::milliseconds kSendPause{10};
 
+// Messages that are written together are written once they are so long, so that the peer begins
+// with the first of them while this side makes the next.
+constexpr size_t kGatheredBytes = 8 * 1024;
+// Small messages are one write.
+constexpr size_t kJoinedBytes = 16 * 1024;
+
+// Messages of which a list of regions makes many; nobody but the session handles them. The slab is
+// granted once.
+bool isOfMany(const ControlMessage& message) {
+  const auto* const reply = std::get_if<control::ImportReply>(&message);
+  return (reply != nullptr && reply->request != 0) ||
+         std::holds_alternative<control::ImportRequest>(message) ||
+         std::holds_alternative<control::Release>(message) ||
+         std::holds_alternative<control::Revoke>(message) ||
+         std::holds_alternative<control::RevokeDone>(message);
+}
+
 // Messages that answer a message of the peer, so that the peer decides how many there are.
 bool isAnswer(const ControlMessage& message) {
   return std::holds_alternative<control::ImportReply>(message) ||
@@ -55,7 +72,7 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::create(EventLoop& 
   self->connecting_ = connecting;
   PEERLANE_ASSIGN(self->watch_,
                   loop.watch(self->socket_.get(), true, connecting, [self] { self->onReady(); }));
-  self->queue(self->handshake_->start());
+  self->queue({.bytes = self->handshake_->start()});
   if (!connecting) PEERLANE_RETURN_IF_ERROR(self->flush());
   if (patience.count() > 0)
     self->helloTimer_ = loop.after(patience, [self, patience] { self->onLate(patience); });
@@ -64,7 +81,7 @@ Result<std::unique_ptr<ControlConnection>> ControlConnection::create(EventLoop& 
 
 void ControlConnection::onLate(std::chrono::nanoseconds patience) {
   // An honest client that was merely slow connects again.
-  queue(Handshake::rejectionFor(Handshake::Reason::kLate));
+  queue({.bytes = Handshake::rejectionFor(Handshake::Reason::kLate)});
   (void)flush();
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
   end(Status(Code::kTimeout, "the client said " + std::to_string(handshake_->bytesTaken()) +
@@ -108,6 +125,7 @@ void ControlConnection::onReady() {
 
 Status ControlConnection::readSome(int rounds) {
   const std::shared_ptr<bool> alive = alive_;
+  const Gathering answers(*this);
   std::array<std::byte, kBytesOfRound> space;
   if (isHeld_) {
     isHeld_ = false;
@@ -157,7 +175,9 @@ bool ControlConnection::isFull() const {
 }
 
 void ControlConnection::watch() {
-  const bool writes = !outgoing_.empty() && !sendPause_.pending();
+  // What is being gathered is written soon in any case.
+  const bool isGathering = gatherings_ != 0 && gathered_ != 0;
+  const bool writes = !outgoing_.empty() && !sendPause_.pending() && !isGathering;
   watch_.setInterest(!isFull(), writes || (isHeld_ && !isFull()));
 }
 
@@ -171,13 +191,13 @@ Status ControlConnection::handshakeBytes(std::span<const std::byte>& bytes) {
   if (!progress.isOk()) {
     // Tell the peer why, as far as the socket takes it at once; then this connection ends.
     if (!handshake_->rejection().empty()) {
-      queue(handshake_->rejection());
+      queue({.bytes = handshake_->rejection()});
       (void)flush();
     }
     return progress.status();
   }
   bytes = bytes.subspan(progress->consumed);
-  queue(std::move(progress->send));
+  queue({.bytes = std::move(progress->send)});
   if (progress->done) {
     PEERLANE_ASSIGN(channel_, SecureChannel::create(handshake_->keys()));
     linkKey_ = handshake_->keys().links;
@@ -207,6 +227,7 @@ Status ControlConnection::records(std::span<const std::byte> bytes) {
     PEERLANE_ASSIGN(auto record, channel_->next());
     if (record) {
       PEERLANE_ASSIGN(ControlMessage message, decodeControl(*record));
+      if (gathered_ != 0 && !isOfMany(message)) (void)flush();
       events_.message(std::move(message));
       if (!*alive) return Status::ok();
       continue;
@@ -217,9 +238,23 @@ Status ControlConnection::records(std::span<const std::byte> bytes) {
   }
 }
 
-void ControlConnection::queue(std::vector<std::byte> bytes) {
-  if (bytes.empty()) return;
-  outgoing_.push_back({std::move(bytes), 0, {}});
+void ControlConnection::queue(Chunk chunk) {
+  if (chunk.bytes.empty()) return;
+  gathered_ += chunk.bytes.size();
+  queuedFds_ += chunk.fds.size();
+  answerBytes_ += chunk.answerBytes;
+  answerFds_ += chunk.answerFds;
+  const bool isJoined = chunk.fds.empty() && !outgoing_.empty() &&
+                        outgoing_.back().bytes.size() + chunk.bytes.size() <= kJoinedBytes;
+  if (!isJoined) return outgoing_.push_back(std::move(chunk));
+  Chunk& last = outgoing_.back();
+  last.bytes.insert(last.bytes.end(), chunk.bytes.begin(), chunk.bytes.end());
+  last.answerBytes += chunk.answerBytes;
+}
+
+void ControlConnection::Gathering::end() {
+  if (*alive_ && --connection_.gatherings_ == 0 && connection_.gathered_ != 0)
+    (void)connection_.flush();
 }
 
 Status ControlConnection::send(const ControlMessage& message, std::vector<Fd> fds) {
@@ -234,18 +269,18 @@ Status ControlConnection::send(const ControlMessage& message, std::vector<Fd> fd
   // Last: a sealed record must go out, because no later one opens without it.
   PEERLANE_ASSIGN(chunk.bytes, channel_->seal(plain));
   if (isAnswer(message)) {
-    chunk.isAnswer = true;
     chunk.answerFds = chunk.fds.size();
-    answerBytes_ += chunk.bytes.size();
-    answerFds_ += chunk.answerFds;
+    chunk.answerBytes = chunk.bytes.size();
   }
-  outgoing_.push_back(std::move(chunk));
+  queue(std::move(chunk));
+  const bool isGathered = gatherings_ != 0 && gathered_ < kGatheredBytes && isOfMany(message);
   // A failing write is left for the loop: ending here could destroy the caller.
-  (void)flush();
+  if (!isGathered) (void)flush();
   return Status::ok();
 }
 
 Status ControlConnection::flush() {
+  gathered_ = 0;
   if (connecting_ || sendPause_.pending()) return Status::ok();
   while (!outgoing_.empty()) {
     Chunk& chunk = outgoing_.front();
@@ -264,11 +299,12 @@ Status ControlConnection::flush() {
       watch_.setInterest(true, true);  // the loop must see it, also for other callers
       return sent.status();
     }
+    queuedFds_ -= chunk.fds.size();
     chunk.fds.clear();
     chunk.sent += *sent;
-    if (chunk.isAnswer) answerFds_ -= std::exchange(chunk.answerFds, 0);
+    answerFds_ -= std::exchange(chunk.answerFds, 0);
     if (chunk.sent < chunk.bytes.size()) continue;
-    if (chunk.isAnswer) answerBytes_ -= chunk.bytes.size();
+    answerBytes_ -= chunk.answerBytes;
     outgoing_.pop_front();
   }
   watch();

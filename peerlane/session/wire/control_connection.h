@@ -50,6 +50,25 @@ class ControlConnection {
   // out while any message waits to be written: at most one is queued. While this side's unsent
   // answers exceed limits::kAnswerBytes or kAnswerDescriptors, it reads nothing from the peer.
   Status send(const ControlMessage& message, std::vector<Fd> fds = {});
+  // While one of them exists, the messages of which a list of regions makes many (imports,
+  // releases, revocations, their answers) are written together: when the last of them ends, when
+  // enough have gathered, or before any other message. Requires: no function of the program is
+  // called meanwhile, because it may wait for what the peer does with them.
+  class Gathering {
+   public:
+    explicit Gathering(ControlConnection& connection)
+        : connection_(connection), alive_(connection.alive_) {
+      ++connection_.gatherings_;
+    }
+    ~Gathering() { end(); }
+    Gathering(const Gathering&) = delete;
+    Gathering& operator=(const Gathering&) = delete;
+
+   private:
+    void end();
+    ControlConnection& connection_;
+    const std::shared_ptr<bool> alive_;
+  };
   // The same for a connection that may not be authenticated yet, may have ended, or may have sent
   // its last message: then it sends nothing and returns kClosed.
   Status sendIfOpen(const ControlMessage& message) {
@@ -78,11 +97,7 @@ class ControlConnection {
   // When this side last received bytes.
   std::chrono::steady_clock::time_point lastHeard() const { return lastHeard_; }
   // Descriptors that wait to be sent, because the peer asks and does not read.
-  size_t queuedFds() const {
-    size_t count = 0;
-    for (const Chunk& chunk : outgoing_) count += chunk.fds.size();
-    return count;
-  }
+  size_t queuedFds() const { return queuedFds_; }
   // Reads and handles everything in the socket's buffer, for a caller that knows by other means
   // that the peer has ended, even if sending already fails. May call `message`, which may close
   // this connection.
@@ -101,9 +116,10 @@ class ControlConnection {
   struct Chunk {
     std::vector<std::byte> bytes;
     size_t sent = 0;
-    std::vector<Fd> fds;  // travel with the first byte
+    std::vector<Fd> fds{};  // travel with the first byte
+    // Of both, what answers requests of the peer.
     size_t answerFds = 0;
-    bool isAnswer = false;  // to a request of the peer
+    size_t answerBytes = 0;
   };
 
   ControlConnection(EventLoop& loop, Fd socket, bool isUnix, std::unique_ptr<Handshake> handshake,
@@ -117,7 +133,7 @@ class ControlConnection {
   Status flush();
   bool isFull() const;
   void watch();
-  void queue(std::vector<std::byte> bytes);
+  void queue(Chunk chunk);
   void end(Status status);
 
   EventLoop& loop_;
@@ -134,6 +150,9 @@ class ControlConnection {
   Timer helloTimer_;
   Timer sendPause_;  // the kernel had no room for what is to be sent
   std::deque<Chunk> outgoing_;
+  size_t queuedFds_ = 0;   // in outgoing_
+  size_t gatherings_ = 0;  // that exist
+  size_t gathered_ = 0;    // bytes queued since the last flush()
   // Bytes in outgoing_ that answer requests of a peer that does not read them. Above the limit this
   // side reads nothing more from it.
   size_t answerBytes_ = 0;

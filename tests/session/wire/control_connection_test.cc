@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -116,6 +117,63 @@ TEST_F(ControlConnections, NothingIsSentBehindTheLastMessage) {
   for (int round = 0; round < 100 && far.ends.empty(); ++round) far.loop->waitOnce(milliseconds(1));
   ASSERT_EQ(far.ends.size(), 1u);
   EXPECT_EQ(far.messages.size(), 1u);
+}
+
+// --- Messages of which there are many ---
+
+int bytesWaiting(const End& end) {
+  int bytes = 0;
+  EXPECT_EQ(::ioctl(end.connection->socket(), FIONREAD, &bytes), 0);
+  return bytes;
+}
+
+// Each write is a system call here and a wake-up there.
+TEST_F(ControlConnections, WhatIsGatheredIsWrittenTogether) {
+  {
+    const ControlConnection::Gathering releases(*near.connection);
+    for (uint64_t i = 1; i <= 20; ++i)
+      ASSERT_TRUE(near.connection->send(control::Release{i, 7}).isOk());
+    EXPECT_EQ(bytesWaiting(far), 0);
+  }
+  EXPECT_GT(bytesWaiting(far), 20 * 16);
+  hear(far, 20);
+  for (uint64_t i = 1; i <= 20; ++i)
+    EXPECT_EQ(std::get<control::Release>(far.messages[i - 1]).allocation, i);
+}
+
+TEST_F(ControlConnections, NothingGatheredWaitsBehindAnotherMessage) {
+  const ControlConnection::Gathering releases(*near.connection);
+  ASSERT_TRUE(near.connection->send(control::Release{1, 7}).isOk());
+  ASSERT_EQ(bytesWaiting(far), 0);
+  ASSERT_TRUE(near.connection->send(control::Ready{}).isOk());
+  hear(far, 2);
+}
+
+// So that the peer has something to do meanwhile.
+TEST_F(ControlConnections, MuchIsNotGathered) {
+  const ControlConnection::Gathering releases(*near.connection);
+  for (uint64_t i = 0; i < 1000; ++i)
+    ASSERT_TRUE(near.connection->send(control::Release{i, 7}).isOk());
+  EXPECT_GT(bytesWaiting(far), 0);
+}
+
+// And before a message is handled that may call the program: it may wait for what the peer does.
+TEST_F(ControlConnections, AnswersToWhatWasReadAtOnceAreWrittenTogether) {
+  std::vector<int> waited;
+  far.onMessage = [&] {
+    waited.push_back(bytesWaiting(near));
+    if (const auto* asked = std::get_if<control::Revoke>(&far.messages.back())) {
+      EXPECT_TRUE(far.connection->send(control::RevokeDone{asked->request, Code::kOk}).isOk());
+    }
+  };
+  for (uint64_t i = 1; i <= 20; ++i)
+    ASSERT_TRUE(near.connection->send(control::Revoke{i, i, 7, false}).isOk());
+  ASSERT_TRUE(near.connection->send(control::Ready{}).isOk());
+  ASSERT_EQ(far.loop->waitOnce(milliseconds(1000)), 1u);
+  ASSERT_EQ(waited.size(), 21u);
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(waited[i], 0);
+  EXPECT_GT(waited.back(), 0);
+  hear(near, 20);
 }
 
 // --- A peer that asks and does not read ---
