@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "peerlane/core/counted_list.h"
+
 namespace peerlane {
 namespace {
 
 // Ranges may overlap (chunks of one segment), so the nearest one that begins before an address need
 // not be the one that holds it. After so many looks it is cheaper to register the range once more.
 constexpr int kMostLooks = 16;
+// A walk over all entries follows after this part of them was added, so that thousands of
+// registrations do not take a walk each.
+constexpr size_t kPart = 64;
 
 }  // namespace
 
@@ -79,38 +84,47 @@ Result<RegistrationCache::Record> RegistrationCache::make(std::byte* address, ui
   return record;
 }
 
-// Moves to `stale` the entries whose memory was freed or taken back and, if the cache is full, the
-// least recently used one.
-void RegistrationCache::clear(std::vector<Record>& stale) {
-  auto oldest = entries_.end();
+// Moves to `stale` the entries whose memory was freed or taken back. The rest that nobody uses is
+// returned.
+std::vector<RegistrationCache::Entries::iterator> RegistrationCache::clearGone(
+    std::vector<Record>& stale) {
+  Steps::add(entries_.size());
+  std::vector<Entries::iterator> idle;
   for (auto at = entries_.begin(); at != entries_.end();) {
-    const Record& record = at->second.record;
-    if (record->gate.open() && record->isStillThere(0, record->bytes)) {
-      // The cache and the table hold one reference each; any further reference belongs to a
-      // transfer, or to a caller that is about to post one. Of a mapping in which something else
-      // was freed they have the rest.
-      const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
-      if (!isUsed && record->frees.wasFreed()) {
-        stale.push_back(std::move(at->second.record));
-        at = entries_.erase(at);
-        continue;
-      }
-      if (isUsed) {
-        ++at;
-        continue;
-      }
-      if (oldest == entries_.end() || at->second.used.load(std::memory_order_relaxed) <
-                                          oldest->second.used.load(std::memory_order_relaxed))
-        oldest = at;
-      ++at;
-      continue;
+    const auto here = at++;
+    const Record& record = here->second.record;
+    const bool isThere = record->gate.open() && record->isStillThere(0, record->bytes);
+    // The cache and the table hold one reference each; any further reference belongs to a
+    // transfer, or to a caller that is about to post one. Of a mapping in which something else was
+    // freed they have the rest.
+    const bool isUsed = record.use_count() > 2 || record->gate.pins() != 0;
+    if (!isThere || (!isUsed && record->frees.wasFreed())) {
+      stale.push_back(std::move(here->second.record));
+      entries_.erase(here);
+    } else if (!isUsed) {
+      idle.push_back(here);
     }
-    stale.push_back(std::move(at->second.record));
-    at = entries_.erase(at);
   }
-  if (entries_.size() < capacity_ || oldest == entries_.end()) return;
-  stale.push_back(std::move(oldest->second.record));
-  entries_.erase(oldest);
+  return idle;
+}
+
+// What is gone leaves, and, of a full cache, what was used least recently.
+void RegistrationCache::clear(std::vector<Record>& stale) {
+  if (addedSince_ < entries_.size() / kPart) return;
+  addedSince_ = 0;
+  auto idle = clearGone(stale);
+  if (entries_.size() < capacity_) return;
+  const size_t tooMany = entries_.size() - capacity_ + std::max<size_t>(capacity_ / kPart, 1);
+  const size_t most = std::min(tooMany, idle.size());
+  const auto end = idle.begin() + static_cast<ptrdiff_t>(most);
+  const auto usedAt = [](const Entries::iterator& each) {
+    return each->second.used.load(std::memory_order_relaxed);
+  };
+  std::ranges::nth_element(idle, end, {}, usedAt);
+  for (auto each = idle.begin(); each != end; ++each) {
+    stale.push_back(std::move((*each)->second.record));
+    entries_.erase(*each);
+  }
 }
 
 Result<RegistrationCache::Record> RegistrationCache::find(std::byte* address, uint64_t bytes,
@@ -127,6 +141,7 @@ Result<RegistrationCache::Record> RegistrationCache::find(std::byte* address, ui
   PEERLANE_ASSIGN(Record made, make(address, bytes, access, stale));
   const WriterLock lock(mutex_);
   clear(stale);
+  ++addedSince_;
   Entry& entry = entries_
                      .emplace(std::piecewise_construct, std::forward_as_tuple(made->base),
                               std::forward_as_tuple())

@@ -37,7 +37,9 @@ class RegistrationCache {
 
   // A registration that holds [address, +bytes) and grants `access`. `stale` gets the registrations
   // that left the cache: those whose memory was freed, and, of a full cache, the least recently
-  // used one. Errors: kInvalidArgument, kPermissionDenied, kNotSupported, as the providers say.
+  // used ones. A large cache is looked through for them after a 64th of it was added, so that each
+  // registration does not take a walk. Errors: kInvalidArgument, kPermissionDenied, kNotSupported,
+  // as the providers say.
   Result<Record> find(std::byte* address, uint64_t bytes, Access access,
                       std::vector<Record>& stale);
 
@@ -58,7 +60,10 @@ class RegistrationCache {
   Record look(const std::byte* address, uint64_t bytes, Access access);
   Result<Record> make(std::byte* address, uint64_t bytes, Access access,
                       std::vector<Record>& stale);
+  // By base.
+  using Entries = std::multimap<const std::byte*, Entry>;
   void clear(std::vector<Record>& stale) PEERLANE_REQUIRES(mutex_);
+  std::vector<Entries::iterator> clearGone(std::vector<Record>& stale) PEERLANE_REQUIRES(mutex_);
 
   RegionTable& regions_;
   MemoryProviders& providers_;
@@ -66,7 +71,8 @@ class RegistrationCache {
   const size_t capacity_;
   std::atomic<uint64_t> clock_{0};
   SharedMutex mutex_;
-  std::multimap<const std::byte*, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);  // by base
+  Entries entries_ PEERLANE_GUARDED_BY(mutex_);
+  size_t addedSince_ PEERLANE_GUARDED_BY(mutex_) = 0;  // the last walk over the entries
 };
 
 }  // namespace peerlane

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <thread>
 
+#include "peerlane/core/counted_list.h"
 #include "peerlane/memory/host_provider.h"
 #include "peerlane/memory/registration_cache.h"
 #include "tests/core/expect_ok.h"
@@ -210,6 +211,46 @@ TEST(RegistrationCache, TheLongestUnusedOneGoesWhenItIsFull) {
   ASSERT_EQ(cache.stale.size(), 1u);
   EXPECT_EQ(cache.stale.front()->base, mappings[1]->base);
   EXPECT_EQ(MUST(cache.find(mappings[0]->base, 1)), held);
+}
+
+// As HostProvider, but each page is by itself.
+class PagesProvider final : public MemoryProvider {
+ public:
+  std::string_view name() const override { return "pages"; }
+  Result<MemoryClaim> acquire(const void* pointer, size_t bytes, uint64_t ticket) override {
+    return host_.acquire(pointer, bytes, ticket);
+  }
+  Result<std::optional<MemoryExtent>> extentOf(const void* pointer, size_t bytes) override {
+    return std::optional(MemoryExtent{static_cast<std::byte*>(const_cast<void*>(pointer)), bytes});
+  }
+  Result<std::unique_ptr<Allocation>> allocate(size_t bytes, const AllocateOptions& o) override {
+    return host_.allocate(bytes, o);
+  }
+
+ private:
+  HostProvider host_;
+};
+
+// By steps, because time says nothing on a busy machine. Also where all are in use, or it is full.
+TEST(RegistrationCache, AddingManyTakesNoWalkEach) {
+  constexpr size_t kFew = 500, kMany = 4000, kOfCache = 2000;
+  const auto steps = [](size_t count, bool areUsed) {
+    RegionTable regions;
+    MemoryProviders providers;
+    EXPECT_OK(providers.add(std::make_shared<PagesProvider>()).status());
+    RegistrationCache cache(regions, providers, watchNothing, kOfCache);
+    const Mapping pages(count * 4096);
+    std::vector<RegistrationCache::Record> stale, used;
+    const uint64_t before = Steps::taken();
+    for (size_t i = 0; i < count; ++i) {
+      auto record = MUST(cache.find(pages.base + i * 4096, 4096, Access::kLocal, stale));
+      if (areUsed) used.push_back(std::move(record));
+    }
+    EXPECT_EQ(stale.empty(), areUsed || count <= kOfCache);
+    return Steps::taken() - before;
+  };
+  for (const bool areUsed : {false, true})
+    EXPECT_LE(steps(kMany, areUsed), 2 * (kMany / kFew) * steps(kFew, areUsed)) << areUsed;
 }
 
 }  // namespace
