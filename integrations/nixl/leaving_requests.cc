@@ -23,13 +23,16 @@ void LeavingRequests::take(std::unique_ptr<NixlRequest> request) {
   taken_.push_back(std::move(request));
 }
 
-bool LeavingRequests::use(const LocalMemory& memory) const {
-  const auto moves = [&](const auto& request) {
-    return request->uses(memory) && !request->isDrained();
+std::set<const LocalMemory*> LeavingRequests::used() const {
+  std::set<const LocalMemory*> used;
+  const auto add = [&used](const NixlRequest& request) {
+    if (!request.isDrained())
+      for (const NixlRequest::Entry& entry : request.held()) used.insert(entry.local.get());
   };
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(refused_.begin(), refused_.end(), moves) ||
-         std::any_of(taken_.begin(), taken_.end(), moves);
+  for (const auto& request : refused_) add(*request);
+  for (const auto& request : taken_) add(*request);
+  return used;
 }
 
 void LeavingRequests::sweep() {

@@ -20,8 +20,8 @@ class LeavingRequests {
   // Before NIXL's request is deleted.
   void forget(const NixlRequest* request);
   void take(std::unique_ptr<NixlRequest> request);
-  // Whether bytes of one of them may still move into or out of `memory`.
-  bool use(const LocalMemory& memory) const;
+  // The memory that bytes of one of them may still move into or out of.
+  std::set<const LocalMemory*> used() const;
   // Deletes those that have ended. A connection may be closed by that: not on a progress thread.
   void sweep();
 

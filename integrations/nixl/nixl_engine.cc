@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "integrations/nixl/agent_blobs.h"
+#include "integrations/nixl/memory_ranges.h"
 #include "integrations/nixl/nixl_answer.h"
 #include "peerlane/core/version.h"
 
@@ -408,19 +409,19 @@ Answer NixlEngine::query(const abi::RegistrationList& pieces,
                          std::vector<std::optional<abi::Params>>& out) const {
   if (!isOfThisProcess()) return refuseInChild();
   const std::shared_lock<std::shared_mutex> lock(mutex_);
+  std::vector<MemoryRanges::Range> registered;
+  for (const auto& [metadata, loaded] : table_)
+    if (const auto& memory = loaded->local)
+      registered.push_back({memory->address(), memory->bytes(), memory.get()});
+  const MemoryRanges ranges(std::move(registered));
+  const auto moving = leaving_.used();
   for (const abi::DescribedPiece& piece : pieces.pieces()) {
     std::optional<abi::Params> found;
-    for (const auto& [metadata, loaded] : table_) {
-      const auto& memory = loaded->local;
-      if (!memory || piece.address < memory->address()) continue;
-      const uint64_t offset = piece.address - memory->address();
-      if (offset > memory->bytes() || piece.bytes > memory->bytes() - offset) continue;
+    if (const LocalMemory* const memory = ranges.holding(piece.address, piece.bytes))
       found = abi::Params{{"memory", memory->description()},
                           {"device", memory->region().device().toString()},
                           {"mapped_by_peers", memory->region().isShared() ? "yes" : "no"},
-                          {"released_transfers_move", leaving_.use(*memory) ? "yes" : "no"}};
-      break;
-    }
+                          {"released_transfers_move", moving.contains(memory) ? "yes" : "no"}};
     out.push_back(std::move(found));
   }
   return Answer::kSuccess;

@@ -154,9 +154,4 @@ void NixlRequest::cancel() {
   for (const auto& part : parts_) part->transfer.cancel();
 }
 
-bool NixlRequest::uses(const LocalMemory& memory) const {
-  return std::any_of(held_.begin(), held_.end(),
-                     [&](const Entry& entry) { return entry.local.get() == &memory; });
-}
-
 }  // namespace peerlane::nixl

@@ -64,7 +64,7 @@ class NixlRequest final : public abi::RequestHandle {
   // release.
   bool hasFailed() const { return hasFailed_; }
   void setFailed() { hasFailed_ = true; }
-  bool uses(const LocalMemory& memory) const;
+  const std::vector<Entry>& held() const { return held_; }
 
  private:
   // The blocks between one context here and one there.
