@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/counted_map.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/core/status.h"
 #include "peerlane/memory/device_pin.h"
@@ -166,7 +166,7 @@ class ImportCache {
   };
   std::shared_ptr<Release> release_;
   mutable Mutex mutex_;
-  std::map<Key, Entry> regions_ PEERLANE_GUARDED_BY(mutex_);
+  CountedMap<Key, Entry> regions_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

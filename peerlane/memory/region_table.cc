@@ -50,10 +50,8 @@ void RegionFrees::end() {
 // The reader's thread: no call takes a lock.
 void RegionFrees::freed() noexcept {
   wasFreed_.store(true, std::memory_order_seq_cst);
-  if (isLent_)
-    gate_.close(Code::kRevoked);
-  else
-    heavyFence();
+  if (isLent_) gate_.close(Code::kRevoked);
+  heavyFence();
   if (bell_) signalEventFd(bell_->get());
 }
 
@@ -101,10 +99,10 @@ Result<ExportedRange> RegionRecord::exportFor(const Importer& importer, uint64_t
 }
 
 RegionTable::~RegionTable() {
-  std::map<uint64_t, Entry> rest;
+  CountedMap<uint64_t, Entry> rest;
   {
     const MutexLock lock(mutex_);
-    rest.swap(entries_);
+    std::swap(rest, entries_);
   }
   for (const auto& [allocation, entry] : rest) {
     entry.record->exports.end();
@@ -178,7 +176,12 @@ Result<std::shared_ptr<RegionRecord>> RegionTable::find(uint64_t allocation,
                                                         uint64_t generation) const {
   FreeWatch::settle();
   const MutexLock lock(mutex_);
-  auto found = entries_.find(allocation);
+  return look(allocation, generation);
+}
+
+Result<std::shared_ptr<RegionRecord>> RegionTable::look(uint64_t allocation,
+                                                        uint64_t generation) const {
+  const auto found = entries_.find(allocation);
   if (found == entries_.end())
     return Status(Code::kInvalidArgument,
                   regionName(allocation) + " is not registered here (any more)");
@@ -227,7 +230,7 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
     return !known || record->base > known->base;
   };
   for (const auto& [most, byBase] : bySize_)
-    for (auto next = byBase.upper_bound(at); next != byBase.begin();) {
+    for (auto next = byBase.lower_bound({at + 1, 0}); next != byBase.begin();) {
       Steps::add(1);
       const Entry& entry = entries_.at((--next)->second);
       const auto& record = entry.record;
@@ -252,7 +255,7 @@ std::shared_ptr<const RegionRecord> RegionTable::holding(const std::byte* at,
 void RegionTable::noteOverlaps(RegionRecord& added) {
   bool isOverlapped = false;
   for (const auto& [most, byBase] : bySize_)
-    for (auto next = byBase.lower_bound(added.base + added.bytes); next != byBase.begin();) {
+    for (auto next = byBase.lower_bound({added.base + added.bytes, 0}); next != byBase.begin();) {
       Steps::add(1);
       RegionRecord& other = *entries_.at((--next)->second).record;
       if (other.base + most <= added.base) break;
@@ -265,10 +268,17 @@ void RegionTable::noteOverlaps(RegionRecord& added) {
   changes_.fetch_add(1, std::memory_order_release);
 }
 
-void RegionTable::addImporter(uint64_t allocation, PeerNumber peer) {
+// In one step: a region that is found live may be taken out by the next thread.
+Result<std::shared_ptr<RegionRecord>> RegionTable::lend(uint64_t allocation, uint64_t generation,
+                                                        PeerNumber peer) {
+  FreeWatch::settle();
   const MutexLock lock(mutex_);
-  if (auto found = entries_.find(allocation); found != entries_.end())
-    ++found->second.importers[peer];
+  PEERLANE_ASSIGN(std::shared_ptr<RegionRecord> record, look(allocation, generation));
+  if (record->access == Access::kLocal)
+    return Status(Code::kPermissionDenied,
+                  regionName(allocation) + " is registered for local use only");
+  ++entries_.at(allocation).importers[peer];
+  return record;
 }
 
 void RegionTable::removeImporter(uint64_t allocation, PeerNumber peer) {
@@ -368,24 +378,44 @@ std::vector<uint64_t> RegionTable::ticketsOf(const MemoryProvider& provider) con
   return tickets;
 }
 
+std::shared_ptr<RegionRecord> RegionTable::takeOut(uint64_t allocation) {
+  const auto found = entries_.find(allocation);
+  if (found == entries_.end()) return nullptr;
+  std::shared_ptr<RegionRecord> record = std::move(found->second.record);
+  entries_.erase(found);
+  bySize_[std::bit_ceil(record->bytes)].erase({record->base, allocation});
+  return record;
+}
+
+namespace {
+
+void endAll(const std::shared_ptr<RegionRecord>& record) {
+  if (!record) return;
+  record->exports.end();
+  record->frees.end();
+}
+
+}  // namespace
+
 void RegionTable::remove(uint64_t allocation) {
   std::shared_ptr<RegionRecord> record;
   {
     const MutexLock lock(mutex_);
-    const auto found = entries_.find(allocation);
-    if (found == entries_.end()) return;
-    record = std::move(found->second.record);
-    entries_.erase(found);
-    ByBase& byBase = bySize_[std::bit_ceil(record->bytes)];
-    const auto [from, to] = byBase.equal_range(record->base);
-    for (auto at = from; at != to; ++at)
-      if (at->second == allocation) {
-        byBase.erase(at);
-        break;
-      }
+    record = takeOut(allocation);
   }
-  record->exports.end();
-  record->frees.end();
+  endAll(record);
+}
+
+bool RegionTable::removeUnlessLent(uint64_t allocation) {
+  std::shared_ptr<RegionRecord> record;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = entries_.find(allocation);
+    if (found == entries_.end() || !found->second.importers.empty()) return false;
+    record = takeOut(allocation);
+  }
+  endAll(record);
+  return true;
 }
 
 std::vector<RegionView> RegionTable::view() const {

@@ -8,10 +8,12 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/counted_map.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/memory_providers.h"
@@ -182,9 +184,11 @@ class RegionTable final : public RegionDirectory {
   std::shared_ptr<const RegionRecord> holding(const std::byte* at, uint64_t bytes) const override;
   uint64_t changes() const override { return changes_.load(std::memory_order_acquire); }
 
-  // The peer holds an import, and may therefore touch the memory without asking again. Counted: a
-  // peer may ask again while its release of an earlier import is on its way.
-  void addImporter(uint64_t allocation, PeerNumber peer);
+  // As find(), and the peer holds an import from then on, and may therefore touch the memory
+  // without asking again. Counted: a peer may ask again while its release of an earlier import is
+  // on its way. Errors: also kPermissionDenied (registered for local use only).
+  Result<std::shared_ptr<RegionRecord>> lend(uint64_t allocation, uint64_t generation,
+                                             PeerNumber peer);
   void removeImporter(uint64_t allocation, PeerNumber peer);
   // The peer confirmed that it holds none of this region any more.
   void forgetImporter(uint64_t allocation, PeerNumber peer);
@@ -215,6 +219,9 @@ class RegionTable final : public RegionDirectory {
   std::vector<uint64_t> ticketsOf(const MemoryProvider& provider) const;
   // Forgets the region. Requires: its gate is closed and drained, and no peer imports it.
   void remove(uint64_t allocation);
+  // The same of a region that is not live any more, unless a peer imports it: then nothing, and
+  // false.
+  bool removeUnlessLent(uint64_t allocation);
 
   std::vector<RegionView> view() const;
   size_t quarantined() const;
@@ -227,15 +234,18 @@ class RegionTable final : public RegionDirectory {
     std::map<PeerNumber, uint64_t> importers;  // and how many imports
   };
   void noteOverlaps(RegionRecord& added) PEERLANE_REQUIRES(mutex_);
+  Result<std::shared_ptr<RegionRecord>> look(uint64_t allocation, uint64_t generation) const
+      PEERLANE_REQUIRES(mutex_);
+  std::shared_ptr<RegionRecord> takeOut(uint64_t allocation) PEERLANE_REQUIRES(mutex_);
 
   std::atomic<uint64_t> revocations_{0};
   std::atomic<uint64_t> changes_{0};
   mutable Mutex mutex_;
-  std::map<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
+  CountedMap<uint64_t, Entry> entries_ PEERLANE_GUARDED_BY(mutex_);
   // Allocations, by the power of two that their bytes do not exceed: of each size, only those that
   // begin so near below an address can have it, and one large region does not widen the look at
   // small ones.
-  using ByBase = std::multimap<const std::byte*, uint64_t>;
+  using ByBase = std::set<std::pair<const std::byte*, uint64_t>>;
   std::map<uint64_t, ByBase> bySize_ PEERLANE_GUARDED_BY(mutex_);
   uint64_t nextAllocation_ PEERLANE_GUARDED_BY(mutex_) = 1;
 };

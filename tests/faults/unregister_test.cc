@@ -63,12 +63,14 @@ TEST_P(Unregister, WhileACallbackStandsTheCallersTimeIsKept) {
   std::vector<std::byte> heap(4096);
   const Region region =
       MUST(side_.context->registerRegion(heap.data(), heap.size(), Access::kRemoteReadWrite));
+  ASSERT_TRUE(region.record()->gate.enter()) << "what nobody uses needs no progress thread";
   StandingCallback stands(side_.peer.core()->progress());
   auto call = std::async(std::launch::async, [&] {
     return side_.context->unregister(region, std::chrono::milliseconds(20));
   });
   const bool isBack = call.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
   stands.goOn();
+  region.record()->gate.leave();
   ASSERT_TRUE(isBack);
   const Status status = call.get();
   EXPECT_EQ(status.code(), Code::kTimeout);

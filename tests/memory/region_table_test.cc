@@ -136,8 +136,8 @@ TEST_F(RegionTableTest, GrantsExactlyTheRights) {
 // first import was on its way.
 TEST_F(RegionTableTest, AnImporterThatAskedTwiceStaysUntilItLetGoTwice) {
   const auto record = add();
-  table_.addImporter(record->allocation, 5);
-  table_.addImporter(record->allocation, 5);
+  EXPECT_OK(table_.lend(record->allocation, record->generation, 5).status());
+  EXPECT_OK(table_.lend(record->allocation, record->generation, 5).status());
   table_.removeImporter(record->allocation, 5);
   EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{5});
   table_.removeImporter(record->allocation, 5);
@@ -146,15 +146,51 @@ TEST_F(RegionTableTest, AnImporterThatAskedTwiceStaysUntilItLetGoTwice) {
 
 TEST_F(RegionTableTest, ForgetsAnImporterWhollyWhenItConfirmed) {
   const auto record = add();
-  table_.addImporter(record->allocation, 5);
-  table_.addImporter(record->allocation, 5);
-  table_.addImporter(record->allocation, 6);
+  EXPECT_OK(table_.lend(record->allocation, record->generation, 5).status());
+  EXPECT_OK(table_.lend(record->allocation, record->generation, 5).status());
+  EXPECT_OK(table_.lend(record->allocation, record->generation, 6).status());
   table_.forgetImporter(record->allocation, 5);
   EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{6});
   table_.removeImporter(record->allocation, 5);
   table_.removeImporter(record->allocation, 7);
   EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{6});
   EXPECT_EQ(table_.view().front().importers, 1u);
+}
+
+TEST_F(RegionTableTest, WhatIsLentStays) {
+  const auto record = add();
+  EXPECT_OK(table_.lend(record->allocation, record->generation, 5).status());
+  table_.setState(record->allocation, RegionState::kClosing);
+  EXPECT_FALSE(table_.removeUnlessLent(record->allocation));
+  EXPECT_EQ(table_.lend(record->allocation, record->generation, 6).status().code(), Code::kClosed);
+  EXPECT_EQ(table_.importers(record->allocation), std::vector<uint64_t>{5});
+  table_.forgetImporter(record->allocation, 5);
+  EXPECT_TRUE(table_.removeUnlessLent(record->allocation));
+  EXPECT_FALSE(table_.removeUnlessLent(record->allocation));
+  EXPECT_EQ(table_.lend(record->allocation, record->generation, 5).status().code(),
+            Code::kInvalidArgument);
+  const auto local = add(Access::kLocal);
+  EXPECT_EQ(table_.lend(local->allocation, local->generation, 5).status().code(),
+            Code::kPermissionDenied);
+  EXPECT_TRUE(table_.importers(local->allocation).empty());
+}
+
+// Whoever asks for it while another thread takes it out has it, or is refused.
+TEST_F(RegionTableTest, ARegionIsLentOrGone) {
+  for (int round = 0; round < 200; ++round) {
+    const auto record = add();
+    std::atomic<bool> begins{false};
+    bool isGone = false;
+    std::thread other([&] {
+      while (!begins) std::this_thread::yield();
+      table_.setState(record->allocation, RegionState::kClosing);
+      isGone = table_.removeUnlessLent(record->allocation);
+    });
+    begins = true;
+    const bool isLent = table_.lend(record->allocation, record->generation, 5).isOk();
+    other.join();
+    ASSERT_NE(isLent, isGone);
+  }
 }
 
 TEST_F(RegionTableTest, CountsTheQuarantined) {

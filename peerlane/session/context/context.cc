@@ -435,7 +435,12 @@ Status Context::removeProvider(uint64_t id, Duration timeout) {
 
 Status Context::unregister(const Region& region, Duration timeout) {
   PEERLANE_RETURN_IF_ERROR(state_->usable());
-  return state_->regionLife().unregister(region, timeout);
+  return state_->regionLife().unregister({&region, 1}, timeout);
+}
+
+Status Context::unregister(std::span<const Region> regions, Duration timeout) {
+  PEERLANE_RETURN_IF_ERROR(state_->usable());
+  return state_->regionLife().unregister(regions, timeout);
 }
 
 }  // namespace peerlane

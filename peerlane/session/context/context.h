@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -139,6 +140,11 @@ class Context {
   // OK also when the region was unregistered before. Memory of allocate() is freed when the region
   // ends. A region that is Revoked stays so, and in dump(), until it is unregistered.
   Status unregister(const Region& region, Duration timeout = std::chrono::seconds(10));
+  // The same for several, all of which the peers are asked for before one is waited for: a thousand
+  // regions take little longer than one. Errors: the first region's that has one; the others are
+  // unregistered nevertheless. kInvalidArgument (an empty Region, or one of another context): none
+  // is.
+  Status unregister(std::span<const Region> regions, Duration timeout = std::chrono::seconds(10));
 
   // Lets this context use memory of a kind that the library does not know. Of two providers that
   // own a range the one with the higher priority is asked first (memory_provider.h: those of the

@@ -2,6 +2,7 @@
 #include "peerlane/session/context/region_life.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "peerlane/core/deadline.h"
@@ -29,10 +30,18 @@ std::array<uint8_t, 16> rawId(const ContextId& id) {
   return raw;
 }
 
+Status checkOwn(const Region& region, const std::array<uint8_t, 16>& context) {
+  if (!region) return Status(Code::kInvalidArgument, "unregister: an empty Region");
+  if (region.owner() == context) return Status::ok();
+  return Status(Code::kInvalidArgument, "region " + std::to_string(region.record()->allocation) +
+                                            " is registered with another context");
+}
+
 }  // namespace
 
 RegionLife::RegionLife(Surroundings around)
     : around_(std::move(around)),
+      holders_(around_.regions, around_.peers, around_.absentees),
       id_(rawId(around_.context)),
       cache_(around_.regions, around_.providers,
              [this](const Record& made) {
@@ -107,19 +116,26 @@ Result<Region> RegionLife::regionOf(std::byte* address, size_t bytes, Access acc
   return handleOf(std::move(*found));
 }
 
-Status RegionLife::unregister(const Region& region, Duration timeout) {
-  const Record& record = region.record();
-  if (!record) return Status(Code::kInvalidArgument, "unregister: an empty Region");
-  if (region.owner() != id_)
-    return Status(Code::kInvalidArgument, "region " + std::to_string(record->allocation) +
-                                              " is registered with another context");
+Status RegionLife::unregister(std::span<const Region> regions, Duration timeout) {
+  for (const Region& region : regions) PEERLANE_RETURN_IF_ERROR(checkOwn(region, id_));
   // Before anything is changed: it could not be waited for.
   if (around_.progress.onLoopThread())
     return Status(Code::kInvalidArgument,
                   "unregister was called from a callback on the progress thread");
-  const RevocationRef revocation = beginRevocation(record, Cause::kUnregistered);
-  if (!revocation) return Status::ok();  // an earlier call timed out, and the rest happened since
-  return await(revocation, &Revocation::gone, timeout, Clock::now());
+  const auto begin = Clock::now();
+  const auto deadline = Progress::deadlineIn(timeout);
+  // All are asked for before one is waited for.
+  Revocations begun, toAsk;
+  for (const Region& region : regions)
+    if (auto revocation = beginRevocation(region.record(), Cause::kUnregistered, toAsk))
+      begun.push_back(std::move(revocation));  // else an earlier call timed out, and it ended since
+  if (!toAsk.empty()) ask(std::move(toAsk));
+  Status first;
+  for (const RevocationRef& revocation : begun) {
+    const Status ended = await(revocation, &Revocation::gone, deadline, begin);
+    if (first.isOk()) first = ended;
+  }
+  return first;
 }
 
 // The provider of the memory takes it back. Links let go of it last, so that as few transfers as
@@ -132,8 +148,8 @@ Status RegionLife::revoke(const Record& record, Duration timeout) {
   Status letGo;
   // Without a limit, too, a peer that stands still does not hold the provider up for ever.
   do {
-    letGo =
-        await(revocation, &Revocation::letGo, std::min(timeLeft(deadline), kSilenceLook), begin);
+    letGo = await(revocation, &Revocation::letGo,
+                  Progress::deadlineIn(std::min(timeLeft(deadline), kSilenceLook)), begin);
   } while (letGo.code() == Code::kTimeout && Clock::now() < deadline);
   const Status exports = record->exports.revoke(timeLeft(deadline));
   return letGo.isOk() ? exports : letGo;
@@ -174,10 +190,18 @@ std::string RegionLife::describe() const {
   return text;
 }
 
-// No transfer may begin with the region from now on, and its importers are asked to let go. One
-// that is unregistered leaves the table then; others stay there, unless nobody would unregister
-// them. Null: it is gone already.
 RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Cause cause) {
+  Revocations toAsk;
+  RevocationRef revocation = beginRevocation(record, cause, toAsk);
+  if (!toAsk.empty()) ask(std::move(toAsk));
+  return revocation;
+}
+
+// No transfer may begin with the region from now on, and its importers are to be asked to let go,
+// if it is in `toAsk` then. One that is unregistered leaves the table; others stay there, unless
+// nobody would unregister them. Null: it is gone already.
+RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Cause cause,
+                                                      Revocations& toAsk) {
   RevocationRef revocation;
   bool isNew = false;
   {
@@ -205,44 +229,57 @@ RegionLife::RevocationRef RegionLife::beginRevocation(const Record& record, Caus
   if (isNew || !record->gate.isRevoked())
     record->gate.close(cause == Cause::kUnregistered ? Code::kClosed : Code::kRevoked);
   if (cause != Cause::kUnregistered) around_.regions.countRevocation();
-  // Revocations are sent by the progress thread.
-  if (isNew)
-    around_.progress.post(
-        [this, alive = around_.owner.lock(), revocation] { askHolders(revocation); });
-  else if (isTakenBack && !wasTakenBack)
+  if (isNew) {
+    if (!isTakenBack || !endAtOnce(revocation)) toAsk.push_back(revocation);
+  } else if (isTakenBack && !wasTakenBack) {
     around_.progress.post(
         [this, alive = around_.owner.lock(), revocation] { tryFinish(revocation); });
+  }
   return revocation;
 }
 
-Status RegionLife::await(const RevocationRef& revocation, Goal goal, Duration timeout,
+// Takes the region out where no peer, transfer or device is to be waited for: most regions of a
+// program are only its own, and to wake the progress thread for each would take longer than all
+// else. True: it is gone.
+bool RegionLife::endAtOnce(const RevocationRef& revocation) {
+  const RegionRecord& record = *revocation->record;
+  if (!record.gate.drained() || !around_.regions.importers(record.allocation).empty()) return false;
+  if (!unpin(revocation) || !record.exports.close() ||
+      !around_.regions.removeUnlessLent(record.allocation))
+    return false;
+  revocation->letGo.store(true, std::memory_order_release);
+  takenOut(revocation);
+  return true;
+}
+
+Status RegionLife::await(const RevocationRef& revocation, Goal goal, Clock::time_point deadline,
                          Clock::time_point begin) {
-  const auto deadline = Progress::deadlineIn(timeout);
+  if (((*revocation).*goal).load(std::memory_order_acquire)) return Status::ok();
   const auto words = [this, &revocation] { return holdersInWords(*revocation); };
   const Progress::ListedWait listed(around_.progress, words, begin, deadline);
   Status waited = awaitRevoked(revocation, goal, deadline);
   return lookOnceMore(revocation, goal, std::move(waited), begin, deadline);
 }
 
-// Progress thread.
-void RegionLife::askHolders(const RevocationRef& revocation) {
-  const bool isRevoked = revocation->cause != Cause::kUnregistered;
-  const RegionRecord& record = *revocation->record;
-  for (const uint64_t number : around_.regions.importers(record.allocation)) {
-    const auto peer = around_.peers.find(number);
-    if (!peer && !around_.absentees.isWaitedFor(number)) continue;
-    revocation->holders.fetch_add(1);
-    const auto done = [this, owner = around_.owner, revocation] {
+// Revocations are sent by the progress thread, those for one peer together.
+void RegionLife::ask(Revocations revocations) {
+  around_.progress.post([this, alive = around_.owner.lock(), revocations = std::move(revocations)] {
+    {
+      RegionHolders::Asking asking;
+      for (const RevocationRef& revocation : revocations) {
+        const auto done = [this, owner = around_.owner, revocation] {
+          revocation->holders.fetch_sub(1);
+          if (const auto still = owner.lock()) tryFinish(revocation);
+        };
+        const bool isFreed = revocation->cause != Cause::kUnregistered;
+        holders_.ask(*revocation->record, isFreed, revocation->holders, done, asking);
+      }
+    }
+    for (const RevocationRef& revocation : revocations) {
       revocation->holders.fetch_sub(1);
-      if (const auto alive = owner.lock()) tryFinish(revocation);
-    };
-    if (peer)
-      peer->grants().revoke(record.allocation, record.generation, isRevoked, done);
-    else
-      around_.absentees.await(number, done);
-  }
-  revocation->holders.fetch_sub(1);
-  tryFinish(revocation);
+      tryFinish(revocation);
+    }
+  });
 }
 
 // Returns the status of the last wait; `revocation` says whether the region is gone.
@@ -305,17 +342,11 @@ Status RegionLife::lookOnceMore(const RevocationRef& revocation, Goal goal, Stat
 
 std::string RegionLife::holdersInWords(const Revocation& revocation) const {
   const uint64_t allocation = revocation.record->allocation;
-  std::string text =
-      "region " + std::to_string(allocation) + " (" + std::to_string(revocation.record->bytes) +
-      " bytes) to be let go of: " + std::to_string(revocation.record->gate.pins()) +
-      " transfers use it, " + std::to_string(revocation.holders.load()) + " peers have it imported";
-  const char* between = ": ";
-  for (const uint64_t number : around_.regions.importers(allocation))
-    if (const std::string peer = around_.peers.inWords(number); !peer.empty())
-      text += std::exchange(between, ", ") + peer;
-    else if (around_.absentees.isWaitedFor(number))
-      text += std::string(std::exchange(between, ", ")) + "peer " + std::to_string(number) +
-              ", which left without a goodbye";
+  std::string text = "region " + std::to_string(allocation) + " (" +
+                     std::to_string(revocation.record->bytes) +
+                     " bytes) to be let go of: " + std::to_string(revocation.record->gate.pins()) +
+                     " transfers use it, " + std::to_string(revocation.holders.load()) +
+                     " peers have it imported" + holders_.inWords(allocation);
   if (revocation.unpinning.load() && !revocation.unpinned.load())
     text += "; a GPU that something runs on has it pinned";
   return text;
@@ -342,6 +373,11 @@ void RegionLife::tryFinish(const RevocationRef& revocation) {
   if (!revocation->record->exports.close()) return tryFinishLater(revocation);
   revocation->again = {};  // here: the last reference may go on another thread
   around_.regions.remove(record.allocation);
+  takenOut(revocation);
+}
+
+// The region has left the table.
+void RegionLife::takenOut(const RevocationRef& revocation) {
   revocation->record->owned.take();
   revocation->record->acquired.take();
   {
@@ -361,15 +397,17 @@ void RegionLife::tryFinishLater(const RevocationRef& revocation) {
       });
 }
 
-// Progress thread. True once no device reaches the memory; until then tryFinish() will be called.
+// The thread that may take the region out. True once no device reaches the memory; where that is
+// later, tryFinish() will be called.
 bool RegionLife::unpin(const RevocationRef& revocation) {
   if (!revocation->unpinning.exchange(true))
-    revocation->record->pin.release([this, owner = around_.owner, revocation] {
-      revocation->unpinned.store(true, std::memory_order_release);
-      const auto alive = owner.lock();
-      if (!alive || around_.progress.onLoopThread()) return;
-      around_.progress.post([this, alive, revocation] { tryFinish(revocation); });
-    });
+    revocation->record->pin.release(
+        [this, owner = around_.owner, revocation, caller = std::this_thread::get_id()] {
+          revocation->unpinned.store(true, std::memory_order_release);
+          const auto alive = owner.lock();
+          if (!alive || std::this_thread::get_id() == caller) return;
+          around_.progress.post([this, alive, revocation] { tryFinish(revocation); });
+        });
   return revocation->unpinned.load(std::memory_order_acquire);
 }
 
@@ -377,17 +415,12 @@ bool RegionLife::unpin(const RevocationRef& revocation) {
 void RegionLife::quarantine(const RevocationRef& revocation) {
   if (revocation->quarantined) return;
   const uint64_t allocation = revocation->record->allocation;
-  for (const uint64_t number : around_.regions.importers(allocation)) {
-    const auto peer = around_.peers.find(number);
-    if (peer ? peer->state() != PeerState::kSilent && !peer->over()
-             : !around_.absentees.isWaitedFor(number))
-      continue;
-    revocation->quarantined = true;
-    around_.metrics.quarantinedRegions().add(1);
-    around_.regions.setState(allocation, RegionState::kQuarantined);
-    quarantineLines_.add(around_.progress.loop(), number, /*isAbsent=*/!peer, allocation);
-    return;
-  }
+  const auto silent = holders_.whoIsSilent(allocation);
+  if (!silent) return;
+  revocation->quarantined = true;
+  around_.metrics.quarantinedRegions().add(1);
+  around_.regions.setState(allocation, RegionState::kQuarantined);
+  quarantineLines_.add(around_.progress.loop(), silent->peer, silent->isAbsent, allocation);
 }
 
 // GPU memory that was freed, and perhaps given to somebody else, while it is registered: the

@@ -7,22 +7,23 @@
 // unregistered (GPU memory, which it finds by itself, and cached host memory that is watched), is
 // let go of in the same way, and stays in the table as Revoked until its user unregisters it.
 //
-// Threads: any, but for the calls that say otherwise. The progress thread alone takes a region out.
-// Under its lock no call of the engine or a peer is made; the lock of RegionTable may be taken.
-// Owner: the context's state. Posts that ask the importers keep it alive; the calls that peers,
-// absentees and devices make later do not.
+// Threads: any, but for the calls that say otherwise. The progress thread takes a region out, but
+// for one that nobody uses or imports: the thread that unregisters it. Under its lock no call of
+// the engine or a peer is made; the lock of RegionTable may be taken. Owner: the context's state.
+// Posts that ask the importers keep it alive; the calls that peers, absentees and devices make
+// later do not.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "peerlane/core/counted_map.h"
 #include "peerlane/core/log_limit.h"
 #include "peerlane/core/metrics.h"
 #include "peerlane/core/mutex.h"
@@ -34,6 +35,8 @@
 #include "peerlane/progress/progress.h"
 #include "peerlane/session/context/freed_regions.h"
 #include "peerlane/session/context/quarantine_lines.h"
+#include "peerlane/session/context/region_holders.h"
+#include "peerlane/session/context/region_revocation.h"
 #include "peerlane/session/wire/ticket.h"
 #include "peerlane/transport/transport.h"
 
@@ -63,7 +66,7 @@ class RegionLife {
   Result<Region> add(std::byte* base, size_t bytes, Access access);
   Result<Region> allocate(size_t bytes, const AllocateOptions& options, Access access);
   Result<Region> regionOf(std::byte* address, size_t bytes, Access access);
-  Status unregister(const Region& region, Duration timeout);
+  Status unregister(std::span<const Region> regions, Duration timeout);
   Result<uint64_t> addProvider(std::shared_ptr<MemoryProvider> provider, int priority);
   Status removeProvider(uint64_t id, Duration timeout);
   // One line for each region, for dumps.
@@ -79,37 +82,20 @@ class RegionLife {
   using Clock = std::chrono::steady_clock;
   using Record = std::shared_ptr<RegionRecord>;
 
-  // Why a region is let go of. kFreed: found by sweep(), or watched.
-  enum class Cause : uint8_t { kUnregistered, kInvalidated, kFreed };
-
-  // A region on its way out, or revoked, shared by the calls that wait for it.
-  struct Revocation {
-    Record record;
-    Cause cause{};  // the first one
-    // Peers that have not confirmed, and 1 until all were asked. Progress thread writes.
-    std::atomic<size_t> holders{1};
-    std::atomic<bool> isTakenBack{false};  // by its user: it may leave the table
-    std::atomic<bool> letGo{false};        // nothing reaches it, but for exports of links
-    std::atomic<bool> gone{false};         // from the table
-    std::atomic<bool> asked{false};        // the progress thread was, to take the region out
-    std::atomic<bool> unpinned{false};     // no device reaches it
-    std::atomic<bool> unpinning{false};    // progress thread writes
-    bool quarantined = false;              // progress thread
-    Timer again{};                         // of tryFinish(); progress thread
-
-    bool isFree() const {
-      return holders.load(std::memory_order_acquire) == 0 && record->gate.drained();
-    }
-  };
+  using Revocation = RegionRevocation;
+  using Cause = Revocation::Cause;
   using RevocationRef = std::shared_ptr<Revocation>;
+  using Revocations = std::vector<RevocationRef>;
   using Goal = std::atomic<bool> Revocation::*;  // letGo or gone
 
   Region handleOf(Record record) const;
   Status watch(const Record& record);
   Status revoke(const Record& record, Duration timeout);
   RevocationRef beginRevocation(const Record& record, Cause cause);
-  void askHolders(const RevocationRef& revocation);
-  Status await(const RevocationRef& revocation, Goal goal, Duration timeout,
+  RevocationRef beginRevocation(const Record& record, Cause cause, Revocations& toAsk);
+  bool endAtOnce(const RevocationRef& revocation);
+  void ask(Revocations revocations);
+  Status await(const RevocationRef& revocation, Goal goal, Clock::time_point deadline,
                Clock::time_point begin);
   Status awaitRevoked(const RevocationRef& revocation, Goal goal, Clock::time_point deadline);
   void askToFinish(const RevocationRef& revocation);
@@ -117,11 +103,13 @@ class RegionLife {
                       Clock::time_point begin, Clock::time_point deadline);
   std::string holdersInWords(const Revocation& revocation) const;
   void tryFinish(const RevocationRef& revocation);
+  void takenOut(const RevocationRef& revocation);
   void tryFinishLater(const RevocationRef& revocation);
   bool unpin(const RevocationRef& revocation);
   void quarantine(const RevocationRef& revocation);
 
   const Surroundings around_;
+  const RegionHolders holders_;
   const std::array<uint8_t, 16> id_;  // of the context, as its regions carry it
   RegistrationCache cache_;
   FreedRegions freed_;
@@ -129,7 +117,7 @@ class RegionLife {
   QuarantineLines quarantineLines_;
   LogLimit revokedLines_;
   Mutex mutex_;
-  std::map<uint64_t, RevocationRef> revocations_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
+  CountedMap<uint64_t, RevocationRef> revocations_ PEERLANE_GUARDED_BY(mutex_);  // by allocation
 };
 
 }  // namespace peerlane

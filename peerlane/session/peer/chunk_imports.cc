@@ -87,7 +87,6 @@ void ChunkImports::fail() {
   for (const QueuedRequest& queued : std::exchange(queued_, {}))
     if (const auto region = queued.region.lock())
       region->memory.chunks->fail(queued.range, env_.status.failure());
-  settled_();
   env_.around.progress.notifyWaiters();
 }
 
@@ -109,7 +108,7 @@ Status ChunkImports::handle(control::ChunkReply& message) {
                          : closed);
   }
   send();
-  settled_();
+  if (const auto region = asked.region.lock()) settled_(*region);
   env_.around.progress.notifyWaiters();
   return Status::ok();
 }

@@ -28,14 +28,14 @@ class ChunkImports {
   // Of one request.
   static constexpr uint64_t kPerRequest = kMaxPassedFds;
 
-  // `settled` is called when chunks have come, or will not come.
-  ChunkImports(PeerEnvironment& env, std::function<void()> settled)
+  // `settled` is called when chunks of the region have come, or will not come.
+  ChunkImports(PeerEnvironment& env, std::function<void(const ImportedRegion&)> settled)
       : env_(env), settled_(std::move(settled)) {}
 
   // Any thread. `ranges`: what ChunkMap::ask() gave to the caller.
   void request(const std::shared_ptr<ImportedRegion>& region, std::vector<ChunkMap::Range> ranges);
   Status handle(control::ChunkReply& message);
-  // The peer is lost or closed: requests end with its failure.
+  // The peer is lost or closed: requests end with its failure, and `settled` is called for none.
   void fail();
 
  private:
@@ -55,7 +55,7 @@ class ChunkImports {
 
   PeerEnvironment& env_;
   LogLimit lines_;
-  const std::function<void()> settled_;
+  const std::function<void(const ImportedRegion&)> settled_;
   std::deque<QueuedRequest> queued_;         // not asked for yet: enough are under way
   std::map<uint64_t, QueuedRequest> asked_;  // by request
 };

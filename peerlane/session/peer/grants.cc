@@ -66,13 +66,9 @@ Status Grants::grant(const control::ImportRequest& message, const RegionRecord& 
 Status Grants::handle(control::ImportRequest& message) {
   if (!links_.isMade()) return Status(Code::kCorrupt, "an import before the link is made");
   RegionTable& regions = env_.around.regions;
-  auto record = regions.find(message.allocation, message.generation);
+  const auto record = regions.lend(message.allocation, message.generation, env_.number);
   Status refused = record.status();
-  if (record.isOk() && (*record)->access == Access::kLocal)
-    refused = Status(Code::kPermissionDenied, "region " + std::to_string(message.allocation) +
-                                                  " is registered for local use only");
   if (refused.isOk()) {
-    regions.addImporter(message.allocation, env_.number);
     refused = grant(message, **record);
     if (refused.isOk()) return Status::ok();
     regions.removeImporter(message.allocation, env_.number);
@@ -147,8 +143,8 @@ Result<std::vector<VmmHandle>> Grants::exportChunks(const control::ChunkRequest&
   return Status(Code::kNotSupported, name + ": no link between the two carries chunks");
 }
 
-void Grants::revoke(uint64_t allocation, uint64_t generation, bool freed,
-                    std::function<void()> done) {
+void Grants::revokeLater(uint64_t allocation, uint64_t generation, bool freed,
+                         std::function<void()> done) {
   RegionTable& regions = env_.around.regions;
   if (isClosed_) {
     regions.forgetImporter(allocation, env_.number);
@@ -164,13 +160,13 @@ void Grants::revoke(uint64_t allocation, uint64_t generation, bool freed,
   // a process that writes by itself.
   if (env_.status.over()) return;
   queued_.push_back({request, allocation, generation, freed});
-  askForRevocations();
 }
 
 // Few are under way at once, so that neither the peer's notes of those that it cannot confirm yet
 // nor its answers grow without an end: two sides that both take back much would not read each
 // other's answers any more.
 void Grants::askForRevocations() {
+  const ControlConnection::Gathering revocations(*env_.connection);
   while (!queued_.empty() && revocations_.size() - queued_.size() < limits::kRevocations) {
     (void)env_.connection->send(queued_.front());
     queued_.pop_front();

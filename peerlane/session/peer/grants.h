@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/counted_map.h"
 #include "peerlane/memory/region_table.h"
 #include "peerlane/memory/remote_memory.h"
 #include "peerlane/session/peer/link_set.h"
@@ -33,7 +33,14 @@ class Grants {
   }
   // Takes a region back; `done` is called when the peer has confirmed or is proven dead. `freed`:
   // the memory has gone already.
-  void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done);
+  void revoke(uint64_t allocation, uint64_t generation, bool freed, std::function<void()> done) {
+    revokeLater(allocation, generation, freed, std::move(done));
+    askForRevocations();
+  }
+  // The same for one of many: the peer is asked by askForRevocations().
+  void revokeLater(uint64_t allocation, uint64_t generation, bool freed,
+                   std::function<void()> done);
+  void askForRevocations();
 
   Status handle(control::ImportRequest& message);
   Status handle(control::ChunkRequest& message);
@@ -50,11 +57,10 @@ class Grants {
   Status grant(const control::ImportRequest& message, const RegionRecord& record);
   Status send(uint64_t request, const RegionRecord& record, const Link& link, LinkPart own);
   Result<std::vector<VmmHandle>> exportChunks(const control::ChunkRequest& message);
-  void askForRevocations();
 
   PeerEnvironment& env_;
   const LinkSet& links_;
-  std::map<uint64_t, std::function<void()>> revocations_;  // by request
+  CountedMap<uint64_t, std::function<void()>> revocations_;  // by request
   std::deque<control::Revoke> queued_;  // of them, not asked for yet: enough are under way
   bool isClosed_ = false;
 };

@@ -30,7 +30,9 @@ std::string whyNotGranted(const RegionReference& reference, const ImportSlot& sl
 }
 
 Imports::Imports(PeerEnvironment& env, LinkSet& links)
-    : env_(env), links_(links), chunks_(env, [this] { settleWhole(); }) {}
+    : env_(env),
+      links_(links),
+      chunks_(env, [this](const ImportedRegion& region) { settleWhole(&region); }) {}
 
 void Imports::open() {
   cache_ = std::make_unique<ImportCache>(
@@ -57,14 +59,29 @@ void Imports::request(const RegionReference& reference, const std::shared_ptr<Im
   if (const Link* const nearest = links_.nearest(reference, {})) (void)slot->isFor(*nearest);
   // A handle may outlive the context: then nobody runs what is posted.
   if (env_.status.over()) return done(slot, env_.status.failure());
-  env_.post([this, reference, slot] {
-    // A silent peer may answer later. Until then the slot is pending, because a failed one stays
-    // so.
-    if (Status failure = env_.status.failure();
-        !failure.isOk() && failure.code() != Code::kPeerSilent)
-      return done(slot, failure);
-    start(reference, slot);
-  });
+  {
+    const MutexLock lock(newMutex_);
+    new_.push_back({reference, slot});
+    if (new_.size() > 1) return;
+  }
+  env_.post([this] { startNew(); });
+}
+
+void Imports::startNew() {
+  std::vector<QueuedRequest> all;
+  {
+    const MutexLock lock(newMutex_);
+    all.swap(new_);
+  }
+  // A silent peer may answer later. Until then the slot is pending, because a failed one stays so.
+  const Status failure = env_.status.failure();
+  const bool isRefused = !failure.isOk() && failure.code() != Code::kPeerSilent;
+  const ControlConnection::Gathering requests(*env_.connection);
+  for (const QueuedRequest& each : all)
+    if (isRefused)
+      done(each.slot, failure);
+    else
+      start(each.reference, each.slot);
 }
 
 // Few are under way at once, so that their answers, and the descriptors beside them, do not pile up
@@ -137,8 +154,11 @@ void Imports::done(const std::shared_ptr<ImportSlot>& slot,
                     "the reference names a region of " + std::to_string(slot->bytes) +
                         " bytes; the owner's has " + std::to_string((*result)->memory.grant.bytes));
   if (result.isOk() && !slot->inChunks && !reaches(*result, 0, (*result)->memory.grant.bytes)) {
-    whole_.push_back({slot, std::move(*result)});
-    return settleWhole();  // a chunk may have failed earlier
+    const ImportedRegion* const region = result->get();
+    WholeImport& import = whole_[region];
+    import.region = std::move(*result);
+    import.slots.push_back(slot);
+    return settleWhole(region);  // a chunk may have failed earlier
   }
   if (result.isOk()) {
     slot->region = std::move(*result);
@@ -150,18 +170,20 @@ void Imports::done(const std::shared_ptr<ImportSlot>& slot,
   env_.around.progress.notifyWaiters();
 }
 
-void Imports::settleWhole() {
-  for (WholeImport& import : std::exchange(whole_, {})) {
-    const ChunkMap& chunks = *import.region->memory.chunks;
-    Status failed = env_.status.over() ? env_.status.failure()
-                                       : chunks.failure(0, import.region->memory.grant.bytes);
-    if (!failed.isOk())
-      done(import.slot, failed);
-    else if (chunks.complete())
-      done(import.slot, import.region);
+void Imports::settleWhole(const ImportedRegion* region) {
+  const auto found = whole_.find(region);
+  if (found == whole_.end()) return;
+  const ChunkMap& chunks = *region->memory.chunks;
+  const Status failed =
+      env_.status.over() ? env_.status.failure() : chunks.failure(0, region->memory.grant.bytes);
+  if (failed.isOk() && !chunks.complete()) return;
+  const WholeImport import = std::move(found->second);
+  whole_.erase(found);
+  for (const auto& slot : import.slots)
+    if (failed.isOk())
+      done(slot, import.region);
     else
-      whole_.push_back(std::move(import));
-  }
+      done(slot, failed);
 }
 
 Status Imports::handle(control::ImportReply& message) {
@@ -230,11 +252,13 @@ void Imports::fail() {
   const Status failure = env_.status.failure();
   if (cache_)
     for (const auto& region : cache_->all()) region->gate.close();
-  for (auto& [request, asked] : asked_)
+  for (const auto& [request, asked] : std::exchange(asked_, {}))
     for (const auto& slot : asked.slots) done(slot, failure);
-  asked_.clear();
   for (const QueuedRequest& queued : std::exchange(queued_, {})) done(queued.slot, failure);
   chunks_.fail();
+  std::vector<const ImportedRegion*> whole;
+  for (const auto& [region, import] : whole_) whole.push_back(region);
+  for (const ImportedRegion* region : whole) settleWhole(region);
 }
 
 // The last user of an imported region is gone, and no device reaches it any more. Any thread.
@@ -244,7 +268,22 @@ void Imports::drop(std::shared_ptr<ImportedRegion> region) {
     links_.of(region->memory).detach(region->memory);
     return cache_->gone(grant);
   }
-  env_.post([this, region = std::move(region)] { forget(*region); });
+  {
+    const MutexLock lock(newMutex_);
+    dropped_.push_back(std::move(region));
+    if (dropped_.size() > 1) return;
+  }
+  env_.post([this] { forgetDropped(); });
+}
+
+void Imports::forgetDropped() {
+  std::vector<std::shared_ptr<ImportedRegion>> all;
+  {
+    const MutexLock lock(newMutex_);
+    all.swap(dropped_);
+  }
+  const ControlConnection::Gathering releases(*env_.connection);
+  for (const auto& region : all) forget(*region);
 }
 
 void Imports::forget(ImportedRegion& region) {

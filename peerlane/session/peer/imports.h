@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "peerlane/core/counted_map.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/chunk_map.h"
 #include "peerlane/memory/import_cache.h"
@@ -136,10 +137,12 @@ class Imports {
     RegionReference reference;
     std::shared_ptr<ImportSlot> slot;
   };
+  // Regions that wait for all of their chunks, and the slots that wait for them.
   struct WholeImport {
-    std::shared_ptr<ImportSlot> slot;
     std::shared_ptr<ImportedRegion> region;
+    std::vector<std::shared_ptr<ImportSlot>> slots;
   };
+  void startNew();
   void start(const RegionReference& reference, const std::shared_ptr<ImportSlot>& slot);
   std::vector<std::string> linksFor(const RegionReference& reference, const Link* wanted) const;
   void ask(Asked asked);
@@ -147,18 +150,23 @@ class Imports {
   Status release(const RegionReference& reference);
   void done(const std::shared_ptr<ImportSlot>& slot,
             Result<std::shared_ptr<ImportedRegion>> result);
-  void settleWhole();
+  void settleWhole(const ImportedRegion* region);
   void drop(std::shared_ptr<ImportedRegion> region);
+  void forgetDropped();
   void forget(ImportedRegion& region);
 
   PeerEnvironment& env_;
   LinkSet& links_;
   ChunkImports chunks_;
   std::unique_ptr<ImportCache> cache_;  // constant once the peer is ready
+  // Of many that come together the progress thread is told once: when the first one comes.
+  Mutex newMutex_;
+  std::vector<QueuedRequest> new_ PEERLANE_GUARDED_BY(newMutex_);
+  std::vector<std::shared_ptr<ImportedRegion>> dropped_ PEERLANE_GUARDED_BY(newMutex_);
   // Progress thread.
-  std::map<uint64_t, Asked> asked_;   // by request
-  std::deque<QueuedRequest> queued_;  // not asked for yet: enough are under way
-  std::vector<WholeImport> whole_;    // imported, and waiting for all of their chunks
+  CountedMap<uint64_t, Asked> asked_;  // by request
+  std::deque<QueuedRequest> queued_;   // not asked for yet: enough are under way
+  CountedMap<const ImportedRegion*, WholeImport> whole_;
 };
 
 }  // namespace peerlane

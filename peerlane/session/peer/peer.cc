@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "peerlane/core/deadline.h"
 #include "peerlane/os/cuda.h"
 #include "peerlane/session/peer/peer_core.h"
 
@@ -87,6 +88,26 @@ Status RemoteRegion::prepare(std::chrono::nanoseconds timeout) const {
   PEERLANE_RETURN_IF_ERROR(
       waitFor([&] { return chunks.complete() || !chunks.failure(0, all).isOk(); }));
   return chunks.complete() ? Status::ok() : chunks.failure(0, all);
+}
+
+// Nothing for one that cannot be imported: prepare() says so.
+void RemoteRegion::request() const {
+  if (!slot_ || peer_->forked() || !peer_->links().whyStaged(reference_, {}).empty()) return;
+  peer_->imports().request(reference_, ImportSlot::current(slot_));
+}
+
+Status prepareAll(std::span<const RemoteRegion> regions, std::chrono::nanoseconds timeout) {
+  if (regions.empty()) return Status::ok();
+  const auto deadline = Progress::deadlineIn(timeout);
+  for (const RemoteRegion& region : regions) region.request();
+  // The answer that comes last: to be woken for each would take longer than the imports.
+  (void)regions.back().prepare(timeLeft(deadline));
+  Status first;
+  for (const RemoteRegion& region : regions) {
+    const Status prepared = region.prepare(timeLeft(deadline));
+    if (first.isOk()) first = prepared;
+  }
+  return first;
 }
 
 std::string RemoteRegion::description() const {

@@ -61,10 +61,18 @@ class RemoteRegion {
 
  private:
   friend class Peer;
+  friend Status prepareAll(std::span<const RemoteRegion> regions, std::chrono::nanoseconds timeout);
+  void request() const;
   RegionReference reference_;
   std::shared_ptr<PeerCore> peer_;
   std::shared_ptr<ImportSlot> slot_;
 };
+
+// The same as RemoteRegion::prepare() for several regions, of one peer or more, all of which their
+// owners are asked for before one is waited for. Errors: the first region's that has one; the
+// others are imported nevertheless. kTimeout: some are not, and go on.
+Status prepareAll(std::span<const RemoteRegion> regions,
+                  std::chrono::nanoseconds timeout = std::chrono::seconds(10));
 
 class Peer {
  public:
