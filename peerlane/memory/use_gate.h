@@ -40,6 +40,9 @@ class UseGate {
   void enroll(const BusyFlag& flag) {
     const MutexLock lock(mutex_);
     flags_.push_back(&flag);
+    hasFlags_.store(true, std::memory_order_seq_cst);
+    // Partner: close(), which did not see the flag, and whose store every later open() sees then.
+    internal::fullFence();
   }
   void withdraw(const BusyFlag& flag) {
     const MutexLock lock(mutex_);
@@ -54,7 +57,9 @@ class UseGate {
       revocations_.fetch_add(1, std::memory_order_release);  // partner: revocations()
     }
     closed_.store(true, std::memory_order_seq_cst);
-    heavyFence();  // after it, every poster that saw the gate open has its flag raised
+    // After it, every poster that saw the gate open has its flag raised. Most regions are in no
+    // plan, and a program closes thousands of gates.
+    if (hasFlags_.load(std::memory_order_seq_cst)) heavyFence();
   }
   // The memory was taken back by its provider, or freed, before it was unregistered. Known before
   // the gate is closed.
@@ -82,6 +87,7 @@ class UseGate {
   inline static std::atomic<uint64_t> revocations_{0};
   std::atomic<bool> closed_{false};
   std::atomic<bool> isRevoked_{false};
+  std::atomic<bool> hasFlags_{false};  // or had
   SplitCount pins_;
   mutable Mutex mutex_;
   std::vector<const BusyFlag*> flags_ PEERLANE_GUARDED_BY(mutex_);

@@ -2,11 +2,18 @@
 #include "peerlane/memory/use_gate.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <thread>
 #include <vector>
+
+#include "tests/os/refused_calls.h"
 
 namespace peerlane {
 namespace {
@@ -52,6 +59,31 @@ TEST(UseGate, AnEnrolledFlagKeepsItFromDraining) {
   gate.withdraw(flag);
   EXPECT_TRUE(gate.drained()) << "a flag that left is not looked at";
 }
+
+#if !defined(__SANITIZE_THREAD__)  // the fences are others there
+// The barrier on all cores is paid for prepared posts alone: a program closes thousands of gates.
+// Where the kernel forbids it, its use ends the process.
+TEST(UseGate, OnlyPreparedPostsCostABarrier) {
+  (void)prepareAsymmetricFence();
+  const auto closeIn = [](bool hasFlag) {
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGABRT, SIG_DFL);
+      refuseCalls(SYS_membarrier, EINVAL);
+      UseGate gate;
+      BusyFlag flag;
+      if (hasFlag) gate.enroll(flag);
+      gate.close();
+      _exit(gate.enter() ? 1 : 0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  EXPECT_EQ(closeIn(false), 0);
+  EXPECT_EQ(closeIn(true), -1) << "the barrier is not refused here: this test shows nothing";
+}
+#endif
 
 // What the gate is for: memory is given away only when nobody is inside. Users write a canary that
 // the closer takes away; a user that is inside after the closer saw "drained" finds it gone.
