@@ -17,6 +17,9 @@ both as part of the old median (of all old runs). A row is worse when the new me
 --margin (0.03). A row whose spread is large can hide a loss: it is marked `noisy` from 0.1 on. Where a row is worse, run
 that row alone again (--only) on an idle machine before you believe it.
 
+A row of `setup` that is registered apart also says how many times as long it takes as the same blocks in one registration;
+it is worse, too, where the median of the new build's runs is above 2.
+
 Exit code: 0 no row is worse, 1 some are, 2 there was nothing to compare or a program failed. --json writes the table.
 """
 
@@ -33,6 +36,8 @@ import tempfile
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 NOISY = 0.1
+MOST_TIMES = 2.0  # registered apart, of one registration
+TIMES = "times_of_one_registration"
 SERIES = ("old", "new", "old_again")
 
 
@@ -59,7 +64,7 @@ def name_of(command, row):
 
 
 def run(program, words, command, timeout):
-    """{name: microseconds of the median sample} of one run; rows that are no times are left out."""
+    """{name: its row} of one run, by the microseconds of the median sample; rows that are no times are left out."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         line = [program, "bench", *words, "--json", report]
@@ -67,20 +72,22 @@ def run(program, words, command, timeout):
             done = subprocess.run(line, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
         except (OSError, subprocess.SubprocessError) as error:
             stop(f"{shlex.join(line)}: {error}")
+        if done.returncode != 0 and f"operation: {words[0]} not in" in done.stderr:
+            return {}, {}  # a build from before there was that operation
         if done.returncode != 0 or not os.path.exists(report):
             stop(f"{shlex.join(line)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-400:]}")
         with open(report, encoding="utf-8") as file:
             document = json.load(file)
-    times = {}
+    rows = {}
     for row in document["rows"]:
         if row["p50_us"] <= 0:
             continue
         name, number = name_of(command, row), 1
-        while name in times:
+        while name in rows:
             number += 1
             name = f"{name_of(command, row)} ({number})"
-        times[name] = row["p50_us"]
-    return document["machine"], times
+        rows[name] = row
+    return document["machine"], rows
 
 
 def judge(old, new, old_again, margin):
@@ -98,7 +105,7 @@ def judge(old, new, old_again, margin):
 
 
 def measure(programs, commands, arguments):
-    times = {}  # name: {series: [us of each round]}
+    found = {}  # name: {series: [row of each round]}
     machine = {}
     for command in commands:
         words = shlex.split(command)
@@ -108,11 +115,18 @@ def measure(programs, commands, arguments):
         for turn in range(arguments.rounds):
             for step in range(len(SERIES)):
                 series = SERIES[(turn + step) % len(SERIES)]
-                machine, found = run(programs[series], words, command, arguments.timeout)
-                for name, value in found.items():
-                    times.setdefault(name, {series: [] for series in SERIES})[series].append(value)
+                told, rows = run(programs[series], words, command, arguments.timeout)
+                machine = told or machine
+                for name, row in rows.items():
+                    found.setdefault(name, {series: [] for series in SERIES})[series].append(row)
         print(f"# {command}: {3 * arguments.rounds} runs", file=sys.stderr)
-    return machine, times
+    return machine, found
+
+
+def times_of(rows):
+    """The median of how many times as long as one registration; None for rows that do not say."""
+    said = [row[TIMES] for row in rows if TIMES in row]
+    return statistics.median(said) if said else None
 
 
 def main():
@@ -146,18 +160,23 @@ def main():
     if load > 0.5:
         print(f"# this machine is busy (load {load:.1f}): numbers of a busy machine are worth little")
     programs = {"old": arguments.old, "new": arguments.new, "old_again": arguments.old}
-    machine, times = measure(programs, commands, arguments)
+    machine, found = measure(programs, commands, arguments)
     rows = []
     print(f"{'row':<64} {'old us':>11} {'new us':>11} {'change':>8} {'spread':>7}")
-    for name, series in times.items():
+    for name, series in found.items():
         short = [which for which in SERIES if len(series[which]) < 2]
         if short:  # a row that one of the two builds does not have
             print(f"{name:<64} not in every run of: {', '.join(short)}")
             rows.append({"row": name, "missing": short, "worse": False})
             continue
-        verdict = judge(*(series[which] for which in SERIES), arguments.margin)
+        verdict = judge(*([row["p50_us"] for row in series[which]] for which in SERIES), arguments.margin)
+        apart = times_of(series["new"])
+        if apart is not None:
+            verdict[TIMES] = round(apart, 3)
+            verdict["worse"] = verdict["worse"] or apart > MOST_TIMES
         print(f"{name:<64} {verdict['old_us']:>11.4f} {verdict['new_us']:>11.4f} {verdict['change']:>+8.1%} "
-              f"{verdict['spread']:>7.1%}{'  WORSE' if verdict['worse'] else ''}{'  noisy' if verdict['noisy'] else ''}")
+              f"{verdict['spread']:>7.1%}{'  WORSE' if verdict['worse'] else ''}{'  noisy' if verdict['noisy'] else ''}"
+              f"{f'  {apart:.2f} x one registration' if apart is not None else ''}")
         rows.append({"row": name, **verdict})
     compared = [row for row in rows if "missing" not in row]
     worse = [row["row"] for row in rows if row["worse"]]

@@ -24,7 +24,7 @@ ROOMS = {
     "peerlane/memory": [".", "cuda"],
     "peerlane/p2p": [".", "stream", "segment", "pair", "process", "calls"],
     "tools": ["report", "memory", "trial", "doctor", "file", "nixl", "measure", "ceiling", "bench/sides", "bench/gpu",
-              "bench/port", "bench/host", "bench/p2p", "bench", "."],
+              "bench/port", "bench/host", "bench/setup", "bench/p2p", "bench", "."],
 }
 # A folder with more is cut into rooms. A .h, .cc and .cu of one name are one stem.
 MOST_STEMS = 25

@@ -12,6 +12,9 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench/host/bench_pingpong.cc
   bench/host/bench_post.cc
   bench/p2p/bench_p2p.cc
+  bench/setup/bench_setup.cc
+  bench/setup/crowded_process.cc
+  bench/setup/region_pieces.cc
   bench/sides/bench_endpoint.cc
   bench/sides/bench_memory.cc
   bench/sides/bench_options.cc

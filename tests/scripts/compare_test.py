@@ -119,6 +119,30 @@ class TestCompare(unittest.TestCase):
         self.assertEqual(status, 2)
         self.assertIn("it broke", output)
 
+    def test_a_build_without_the_operation_misses_its_rows_alone(self):
+        rows = [({}, [1.0])]
+        with tempfile.TemporaryDirectory() as folder:
+            new = make_program(folder, "new", rows)
+            old = os.path.join(folder, "old")
+            with open(old, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\n"
+                           "if [ $2 = post ]; then echo 'operation: post not in {put,get}' >&2; exit 105; fi\n"
+                           f"exec {new} \"$@\"\n")
+            os.chmod(old, 0o755)
+            done = subprocess.run([sys.executable, SCRIPT, old, new, "--only", "[pb]*s*", "--rounds", "2"],
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("not in every run of: old, old_again", done.stdout)
+
+    def test_apart_takes_at_most_twice_as_long_as_one_registration(self):
+        apart = {"op": "put registered apart", "blocks": 4000, "bytes": 4000 * 8000}
+        name = "post -b 8 -e 4K -f 512: put registered apart mapped 4000 x 8000"
+        fast, slow = ([({**apart, "times_of_one_registration": times}, [1.0])] for times in (1.9, 2.1))
+        _, output, document, _ = self.expect(0, [], slow, fast)
+        self.assertIn("1.90 x one registration", output)
+        self.assertEqual(document["rows"][0]["times_of_one_registration"], 1.9)
+        self.expect(1, [name], fast, slow)
+
     def test_bad_arguments_are_named(self):
         rows = [({}, [1.0])]
         for arguments, said in ((("--rounds", "1"), "--rounds is 1"), (("--only", "nothing"), "--only is nothing"),

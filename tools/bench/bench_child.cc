@@ -9,6 +9,7 @@
 #include "tools/bench/host/bench_connect.h"
 #include "tools/bench/host/bench_message.h"
 #include "tools/bench/host/bench_pingpong.h"
+#include "tools/bench/setup/bench_setup.h"
 #include "tools/bench/sides/bench_endpoint.h"
 #include "tools/bench/sides/bench_request.h"
 #include "tools/ceiling/ceiling_socket.h"
@@ -47,6 +48,7 @@ class Child {
   std::optional<PingpongPartner> pingpong_;
   std::optional<ConnectPartner> connect_;
   std::optional<MessagePartner> messages_;
+  std::optional<SetupPartner> setup_;
   std::unique_ptr<RawSocket> socket_;
 };
 
@@ -65,6 +67,7 @@ Status Child::makeRegions() {
   pingpong_.emplace(*endpoint_);
   connect_.emplace(*endpoint_);
   messages_.emplace(*endpoint_);
+  setup_.emplace(*endpoint_);
   return pipe_.send(kReady, {});
 }
 
@@ -146,6 +149,16 @@ Status Child::answer(const BenchMessage& message) {
       return messages_->serve(pipe_, request);
     }
     case kExtraPeers: return connectMore(message);
+    case kSetUpPieces: {
+      PEERLANE_ASSIGN(const SetupRequest request, message.as<SetupRequest>());
+      return setup_->registerPieces(pipe_, request);
+    }
+    case kSharePieces: return setup_->share(pipe_);
+    case kCheckPieces: {
+      PEERLANE_ASSIGN(const uint64_t seed, message.as<uint64_t>());
+      return setup_->check(pipe_, seed);
+    }
+    case kEndPieces: return setup_->unregister(pipe_);
     default:
       return Status(Code::kInternal,
                     "bench request " + std::to_string(message.kind) + " is unknown");

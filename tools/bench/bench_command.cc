@@ -61,7 +61,8 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
           "put, get: one-sided; sendrecv: a message and its answer; batch: many messages in one "
           "call; pingpong: put + signal, half round trip; post: one plan "
           "again and again, one flush per 64; connect: a new peer to its first byte; "
-          "cancel: from cancel() to the end (tcp, ring); port: port "
+          "cancel: from cancel() to the end (tcp, ring); setup: what 1 to 16000 regions cost; "
+          "port: port "
           "channels between GPUs, the whole table")
       ->check(CLI::IsMember(operationNames()));
   addSize(command, "-b,--begin", options.beginBytes, "Smallest size, such as 8 or 4K");
@@ -75,7 +76,9 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
   command->add_option("-w,--warmup", options.warmup, "Untimed samples before them")
       ->capture_default_str()
       ->check(wholeNumber(0));
-  command->add_option("--blocks", options.blocks, "A scattered list of this many blocks per call")
+  command
+      ->add_option("--blocks", options.blocks,
+                   "A scattered list of this many blocks per call; setup: regions")
       ->check(wholeNumber(1));
   addSize(command, "--block", options.blockBytes, "Bytes of each block of the list");
   command->add_flag("--indexed", options.indexed,

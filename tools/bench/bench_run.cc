@@ -10,6 +10,7 @@
 #include "tools/bench/host/bench_message.h"
 #include "tools/bench/host/bench_pingpong.h"
 #include "tools/bench/host/bench_post.h"
+#include "tools/bench/setup/bench_setup.h"
 #include "tools/bench/sides/bench_pair.h"
 #include "tools/bench/sides/bench_report.h"
 #include "tools/bench/sides/bench_tune_file.h"
@@ -23,6 +24,7 @@ uint64_t regionBytesFor(const BenchOptions& options) {
     return std::max(kLeast, copyRegionBytes(options));
   if (options.operation == "sendrecv" || options.operation == "batch")
     return std::max(kLeast, messageRegionBytes(options));
+  if (options.operation == "setup") return setupRegionBytes(options);
   return std::max(kLeast, options.endBytes);
 }
 
@@ -68,6 +70,7 @@ Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& repor
   if (options.operation == "pingpong") return benchPingpong(pair, options, report);
   if (options.operation == "post") return benchPost(pair, options, report);
   if (options.operation == "cancel") return benchCancel(pair, options, report);
+  if (options.operation == "setup") return benchSetup(pair, options, report);
   return benchConnect(pair, options, report);
 }
 
@@ -84,7 +87,8 @@ Status runBench(BenchOptions options, std::ostream& out) {
                                                 ": the raw limit is of sockets, and these bytes "
                                                 "take none; leave it out (ib_write_bw of perftest "
                                                 "measures a NIC)");
-    report.printHeader(titleOf(options, *pair), isLatency(options.operation));
+    if (options.operation != "setup")  // it has a table for each step
+      report.printHeader(titleOf(options, *pair), isLatency(options.operation));
     PEERLANE_RETURN_IF_ERROR(dispatch(*pair, options, report));
   }
   if (!options.jsonFile.empty())

@@ -20,11 +20,29 @@ std::string refusal(BenchOptions options) {
 
 TEST(BenchOptions, EveryOperationHasASweepOfItsOwn) {
   for (const std::string& name : operations()) {
+    if (name == "setup") continue;  // its tables are of counts of regions
     BenchOptions options = of(name);
     ASSERT_TRUE(complete(options).isOk()) << name;
     EXPECT_FALSE(sweep(options).empty()) << name;
     EXPECT_GE(samplesFor(options, sweep(options).back()), name == "cancel" ? 20u : 31u) << name;
   }
+}
+
+TEST(BenchOptions, SetupIsOfRegionsOfOneSize) {
+  BenchOptions options = of("setup");
+  options.blocks = 500;
+  ASSERT_TRUE(complete(options).isOk());
+  EXPECT_EQ(options.memory, "private");
+  options.blocks = 2000000;
+  EXPECT_NE(refusal(options).find("--blocks is 2000000; setup accepts 1 to 1048576"),
+            std::string::npos)
+      << refusal(options);
+  options.blocks = 0;
+  options.blockBytes = 4096;
+  EXPECT_NE(refusal(options).find("--block is not for setup"), std::string::npos);
+  options = of("setup");
+  options.endBytes = 8;
+  EXPECT_NE(refusal(options).find("-e is not for setup"), std::string::npos);
 }
 
 TEST(BenchOptions, AMissingOperationIsSaid) {

@@ -113,6 +113,19 @@ TEST(BenchRun, PingpongPostAndConnect) {
   EXPECT_GT(connect["rows"][0]["fds_per_peer"], 0);
 }
 
+// Each step is a row, and those that move bytes have them looked at.
+TEST(BenchRun, SetupOfManyRegions) {
+  BenchOptions options = tiny("setup");
+  options.blocks = 30;
+  const nlohmann::json document = runTiny(options);
+  expectRows(document, 7, false);
+  for (const auto& row : document["rows"]) {
+    EXPECT_EQ(row["blocks"], 30);
+    EXPECT_EQ(row["memory"], "private");
+    EXPECT_EQ(row.contains("times_of_one_registration"), row["op"] == "put registered apart");
+  }
+}
+
 TEST(BenchRun, CancelOfPutAndGet) {
   for (const char* engine : {"auto", "ring"}) {
     BenchOptions options = tiny("cancel");

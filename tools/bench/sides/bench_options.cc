@@ -84,6 +84,24 @@ Status completeCancel(BenchOptions& options) {
   return Status::ok();
 }
 
+// The tables are of counts of regions. --ceiling changes nothing: the limit of regions apart, one
+// registration, is always measured.
+Status completeSetup(BenchOptions& options) {
+  constexpr uint64_t kMostRegions = 1 << 20;
+  const char* given = options.blockBytes != 0   ? "--block"
+                      : options.indexed         ? "--indexed"
+                      : options.beginBytes != 0 ? "-b"
+                      : options.endBytes != 0   ? "-e"
+                                                : nullptr;
+  if (given != nullptr)
+    return invalid(std::string(given) + " is not for setup, whose regions have 8000 bytes each");
+  if (options.blocks > kMostRegions)
+    return invalid("--blocks is " + std::to_string(options.blocks) + "; setup accepts 1 to " +
+                   std::to_string(kMostRegions) + " regions");
+  options.memory = "private";
+  return Status::ok();
+}
+
 void completeSweep(BenchOptions& options) {
   for (const Defaults& row : kDefaults) {
     if (row.operation != options.operation) continue;
@@ -118,8 +136,8 @@ Status refuseGpuOptions(const BenchOptions& options) {
 }  // namespace
 
 const std::vector<std::string>& operations() {
-  static const std::vector<std::string> names = {"put",  "get",      "sendrecv", "batch",
-                                                 "post", "pingpong", "connect",  "cancel"};
+  static const std::vector<std::string> names = {"put",      "get",     "sendrecv", "batch", "post",
+                                                 "pingpong", "connect", "cancel",   "setup"};
   return names;
 }
 
@@ -143,6 +161,7 @@ Status complete(BenchOptions& options) {
                    " there is none to choose");
   if (options.copyThreads != 0 && options.operation != "put" && options.operation != "get")
     return invalid("--copy-threads is for put and get, not for " + options.operation);
+  if (options.operation == "setup") return completeSetup(options);
   PEERLANE_RETURN_IF_ERROR(completeCancel(options));
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   completeSweep(options);
@@ -192,7 +211,7 @@ Status completeForGpus(BenchOptions& options) {
     if (options.suite || !options.tuneFile.empty() || options.ceiling) return Status::ok();
     return invalid("the operation is missing; or one of --suite, --ceiling, --tune FILE");
   }
-  if (options.operation == "post" || options.operation == "cancel")
+  if (options.operation == "post" || options.operation == "cancel" || options.operation == "setup")
     return Status(Code::kNotSupported, "bench " + options.operation +
                                            " is not there for GPUs; put, get, sendrecv, batch, "
                                            "connect and pingpong are");

@@ -20,7 +20,9 @@ enum BenchKind : uint32_t {
   kRegions,    // see BenchEndpoint
   kWrongIs,    // uint64_t: wrong bytes
   kFootprintIs,
-  kPortIs,  // uint16_t
+  kPortIs,         // uint16_t
+  kReferencesAre,  // region references, one behind the other
+  kTookIs,         // double: microseconds
   // Requests
   kSetup,         // EndpointSetup, descriptor of RawFlags; answered by kTicketIs
   kMakeRegions,   // answered by kRegions, and expects the parent's kRegions
@@ -34,6 +36,10 @@ enum BenchKind : uint32_t {
   kOpenMessages,  // MessageSetup, descriptor of the stage; both make a communicator; kReady
   kMessages,      // MessagesRequest; kReady, the messages, kReady
   kExtraPeers,    // ExtraPeersRequest and the parent's ticket; answered by kFootprintIs
+  kSetUpPieces,   // SetupRequest; kReady
+  kSharePieces,   // answered by kReferencesAre
+  kCheckPieces,   // uint64_t: the seed; answered by kWrongIs
+  kEndPieces,     // answered by kTookIs
 };
 
 struct FillRequest {
@@ -72,6 +78,10 @@ struct ExtraPeersRequest {
 struct Footprint {
   uint64_t residentBytes = 0;
   uint64_t descriptors = 0;
+};
+
+struct SetupRequest {
+  uint64_t count = 0;  // of regions
 };
 
 struct MessageSetup {
