@@ -258,6 +258,7 @@ Status RegionLife::await(const RevocationRef& revocation, Goal goal, Clock::time
   const auto words = [this, &revocation] { return holdersInWords(*revocation); };
   const Progress::ListedWait listed(around_.progress, words, begin, deadline);
   Status waited = awaitRevoked(revocation, goal, deadline);
+  if (((*revocation).*goal).load(std::memory_order_acquire)) return Status::ok();
   return lookOnceMore(revocation, goal, std::move(waited), begin, deadline);
 }
 

@@ -92,11 +92,8 @@ void Imports::start(const RegionReference& reference, const std::shared_ptr<Impo
     if (known->gate.isRevoked()) return done(slot, known->whyClosed());
     return done(slot, known);
   }
-  for (auto& [request, asked] : asked_) {
-    if (asked.reference.allocation != reference.allocation ||
-        asked.reference.generation != reference.generation || asked.wanted != wanted)
-      continue;
-    asked.slots.push_back(slot);
+  if (const auto same = requests_.find(keyOf(reference, wanted)); same != requests_.end()) {
+    asked_.at(same->second).slots.push_back(slot);
     return;
   }
   if (asked_.size() >= limits::kImportsUnderWay) {
@@ -143,6 +140,7 @@ void Imports::ask(Asked asked) {
       control::ImportRequest{request, reference.allocation, reference.generation,
                              static_cast<uint8_t>(reference.access), asked.links});
   if (!sent.isOk()) return refuse(sent);
+  requests_[keyOf(asked.reference, asked.wanted)] = request;
   asked_[request] = std::move(asked);
 }
 
@@ -193,6 +191,7 @@ Status Imports::handle(control::ImportReply& message) {
                                       ", which nobody asked");
   Asked asked = std::move(found->second);
   asked_.erase(found);
+  requests_.erase(keyOf(asked.reference, asked.wanted));
   PEERLANE_RETURN_IF_ERROR(answered(std::move(asked), message));
   // After that, because a queued request may be for the region that has just come.
   while (!queued_.empty() && asked_.size() < limits::kImportsUnderWay) {
@@ -252,6 +251,7 @@ void Imports::fail() {
   const Status failure = env_.status.failure();
   if (cache_)
     for (const auto& region : cache_->all()) region->gate.close();
+  requests_.clear();
   for (const auto& [request, asked] : std::exchange(asked_, {}))
     for (const auto& slot : asked.slots) done(slot, failure);
   for (const QueuedRequest& queued : std::exchange(queued_, {})) done(queued.slot, failure);

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -133,6 +134,11 @@ class Imports {
     std::vector<std::string> links;  // over which it may come, best first
     std::vector<std::shared_ptr<ImportSlot>> slots;
   };
+  // Of what is asked for: allocation, generation, and the link as the slots say.
+  using Key = std::tuple<uint64_t, uint64_t, const Link*>;
+  static Key keyOf(const RegionReference& reference, const Link* wanted) {
+    return {reference.allocation, reference.generation, wanted};
+  }
   struct QueuedRequest {
     RegionReference reference;
     std::shared_ptr<ImportSlot> slot;
@@ -164,8 +170,9 @@ class Imports {
   std::vector<QueuedRequest> new_ PEERLANE_GUARDED_BY(newMutex_);
   std::vector<std::shared_ptr<ImportedRegion>> dropped_ PEERLANE_GUARDED_BY(newMutex_);
   // Progress thread.
-  CountedMap<uint64_t, Asked> asked_;  // by request
-  std::deque<QueuedRequest> queued_;   // not asked for yet: enough are under way
+  CountedMap<uint64_t, Asked> asked_;   // by request
+  CountedMap<Key, uint64_t> requests_;  // of asked_
+  std::deque<QueuedRequest> queued_;    // not asked for yet: enough are under way
   CountedMap<const ImportedRegion*, WholeImport> whole_;
 };
 
