@@ -55,9 +55,9 @@ class Side:
     """An agent with `count` regions of a piece each, and as much memory in one."""
 
     def __init__(self, name, backend, count, options):
+        nixl = load(options.wheel)  # where numpy lies, too
         import numpy
         self.keep = crowd(options.mappings, options.descriptors)
-        nixl = load(options.wheel)
         self.agent, self.count = nixl.nixl_agent(name, nixl.nixl_agent_config(backends=[])), count
         self.agent.create_backend(backend, {})
         self.apart, self.in_one = (numpy.full(count * STRIDE, 1, dtype=numpy.uint8) for _ in range(2))
@@ -129,6 +129,7 @@ def measure(backend, count, options):
     near, far = spawn.Pipe()
     other = spawn.Process(target=target, args=(backend, count, options, far), daemon=True)
     other.start()
+    far.close()  # so that its end is heard
     side = Side("initiator", backend, count, options)
     times, right = [], True
     for number in range(options.rounds + 1):
@@ -147,6 +148,7 @@ def measure_apart(backend, count, options):
     near, far = spawn.Pipe()
     process = spawn.Process(target=send_measured, args=(backend, count, options, far))
     process.start()
+    far.close()
     answer = near.recv()
     process.join()
     return answer

@@ -34,7 +34,7 @@ inline constexpr uint32_t kPeersLeft = 16;
 inline constexpr uint32_t kSignals = 64;
 
 // Imports of one peer's regions that are under way at once; further imports wait at this side.
-inline constexpr uint32_t kImportsUnderWay = 32;
+inline constexpr uint32_t kImportsUnderWay = 256;
 
 // Answers that a peer asked for and does not read: beyond these bytes or descriptors this side
 // reads nothing more from that peer until the peer has read some of them.

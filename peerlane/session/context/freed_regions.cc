@@ -39,7 +39,8 @@ void FreedRegions::begin(const std::shared_ptr<const Fd>& bell) {
   if (isOver_) return;
   auto made = progress_.loop().watch(bell->get(), true, false, [this, bell] {
     drainEventFd(bell->get());
-    heard();
+    nextLook_ = kFirstWait;
+    letGo();
   });
   if (made.isOk())
     watch_ = std::move(*made);
@@ -48,22 +49,9 @@ void FreedRegions::begin(const std::shared_ptr<const Fd>& bell) {
                        made.status().toString());
 }
 
-// Progress thread. A program that frees thousands of regions, one by one, rings as often, and each
-// look is at all regions: so there is one a millisecond.
-void FreedRegions::heard() {
-  if (isSoon_) return;
-  nextLook_ = kFirstWait;
-  const auto since = Clock::now() - lastLook_;
-  if (since >= kFirstWait) return letGo();
-  isSoon_ = true;
-  again_ = progress_.loop().after(kFirstWait - since, [this] { letGo(); });
-}
-
 // Progress thread. Transfers that found the pages of a local region use other parts of it, or are
 // lost; the region stays for these.
 void FreedRegions::letGo() {
-  isSoon_ = false;
-  lastLook_ = Clock::now();
   bool isUsed = false;
   for (const Record& freed : regions_.freed()) {
     if (freed->access != Access::kLocal)

@@ -34,19 +34,15 @@ class FreedRegions {
   void stop();
 
  private:
-  using Clock = std::chrono::steady_clock;
   void begin(const std::shared_ptr<const Fd>& bell);
-  void heard();
   void letGo();
 
   Progress& progress_;
   RegionTable& regions_;
   const std::weak_ptr<void> owner_;
   const std::function<void(const Record&)> revoke_;
-  Timer again_;  // progress thread, as the next five
+  Timer again_;  // progress thread, as the next three
   std::chrono::milliseconds nextLook_{1};
-  Clock::time_point lastLook_{};
-  bool isSoon_ = false;  // again_ is for what was heard too soon after the last look
   Watch watch_;
   bool isOver_ = false;
   Mutex mutex_;
