@@ -50,30 +50,31 @@ void Proxy::wake() {
   signalEventFd(bell_.get());
 }
 
+Proxy::Duration Proxy::napAfter(Duration rest, const Pace& pace) {
+  return std::min(std::max<Duration>(rest / pace.napsInRest, kShortestNap), pace.longestNap);
+}
+
 void Proxy::run() {
   id_.store(std::this_thread::get_id());
-  Duration length = kShortestNap;
-  Clock::time_point awakeUntil = Clock::now() + pace_.spin;
+  endSleepsInTime();
+  Clock::time_point restsSince = Clock::now();
+  Clock::time_point awakeUntil = restsSince + pace_.spin;
   while (!stop_.load(std::memory_order_acquire)) {
     const Turn turned = turn_();
+    const Clock::time_point now = Clock::now();
+    if (turned != Turn::kIdle) restsSince = now;
     if (turned == Turn::kMoved) {
-      length = kShortestNap;
-      awakeUntil = std::max(awakeUntil, Clock::now() + pace_.spin);
+      awakeUntil = std::max(awakeUntil, now + pace_.spin);
       continue;
     }
-    if (Clock::now() < awakeUntil) {
+    if (now < awakeUntil) {
       cpuRelax();
       continue;
     }
     const Duration most = std::exchange(nextNap_, Duration::max());
-    if (nap(std::min({length, pace_.longestNap, most}))) {
-      awakeUntil = Clock::now() + std::max(pace_.armed, pace_.spin);
-      length = kShortestNap;
-    } else if (turned == Turn::kIdle) {
-      length = std::min<Duration>(length * 2, pace_.longestNap);
-    } else {
-      length = kShortestNap;
-    }
+    if (!nap(std::min(napAfter(now - restsSince, pace_), most))) continue;
+    restsSince = Clock::now();
+    awakeUntil = restsSince + std::max(pace_.armed, pace_.spin);
   }
 }
 

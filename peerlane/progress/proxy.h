@@ -2,9 +2,9 @@
 //
 // Proxy: the host thread that carries out requests of kernels (ports). A store of a device wakes no
 // thread, so the proxy polls: without a pause for a while after the last work, then with naps that
-// grow up to a limit. wake() ends a nap and has it poll without a pause for a while. The rule is
-// that of Progress, but on a thread of its own, because kernels wait for it. Thread-safe, except
-// where a function says otherwise.
+// are a small share of the rest so far, up to a limit. So work after a short rest is seen soon, and
+// a long rest costs little. wake() ends a nap and has it poll without a pause for a while. Kernels
+// wait for it, so it has a thread of its own. Thread-safe, except where a function says otherwise.
 #pragma once
 
 #include <atomic>
@@ -26,6 +26,8 @@ class Proxy {
     Duration spin = std::chrono::microseconds(50);       // after work, and after wake()
     Duration longestNap = std::chrono::milliseconds(1);  // at most 100 ms
     Duration armed = std::chrono::milliseconds(2);       // of polling after wake(), at least
+    // A nap takes so small a share of the time since the last work or wake().
+    uint32_t napsInRest = 256;
   };
   enum class Turn : uint8_t { kIdle, kPending, kMoved };
 
@@ -46,6 +48,8 @@ class Proxy {
   void wake();
   // Limits the next nap, and only that one, to `most`. On the proxy's thread.
   void napAtMost(Duration most) { nextNap_ = most; }
+  // How long to sleep after a rest of that length.
+  static Duration napAfter(Duration rest, const Pace& pace);
   // How often it has slept; for tests and dumps.
   uint64_t naps() const { return naps_.load(std::memory_order_relaxed); }
 

@@ -112,19 +112,33 @@ TEST(Proxy, SleepsOnceTheWorkIsOver) {
   EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= 3; }));
 }
 
-// Naps double from 50 us on: in 400 ms there are far fewer than of the shortest length (8000), and
-// about as many as the longest allow. Where something is under way they stay short.
+// So work that comes after a rest waits for a 256th of that rest at most, and a proxy that has long
+// had none looks a thousand times a second.
+TEST(Proxy, ANapIsASmallShareOfTheRest) {
+  const Proxy::Pace pace;
+  EXPECT_EQ(Proxy::napAfter(0ns, pace), 50us);
+  EXPECT_EQ(Proxy::napAfter(10ms, pace), 50us);
+  EXPECT_EQ(Proxy::napAfter(20ms, pace), 78125ns);
+  EXPECT_EQ(Proxy::napAfter(128ms, pace), 500us);
+  EXPECT_EQ(Proxy::napAfter(256ms, pace), 1ms);
+  EXPECT_EQ(Proxy::napAfter(24h, pace), 1ms);
+  EXPECT_EQ(Proxy::napAfter(24h, {.longestNap = 20us}), 20us);
+  EXPECT_EQ(Proxy::napAfter(0ns, {.longestNap = 20us}), 20us);
+}
+
+// With naps as long as the rest before each they double from 50 us on. Where something is under way
+// they stay short.
 TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
-  Counted idle({.spin = 0ns, .longestNap = 20ms});
+  Counted idle({.spin = 0ns, .longestNap = 20ms, .napsInRest = 1});
   ASSERT_OK(idle.proxy->start());
   const auto begin = Clock::now();
   ASSERT_TRUE(idle.takesTurns(20));
-  // 50 us .. 12.8 ms make nine naps of 26 ms in all; ten more are of 20 ms.
+  // Twice 50 us, then up to 12.8 ms: ten naps of 26 ms in all. Nine more are of 20 ms.
   EXPECT_GT(Clock::now() - begin, 150ms) << "the naps did not grow";
   idle.proxy->stop();
 
   // 300 naps of 100 ms would take more than takesTurns() waits for.
-  Counted pending({.spin = 0ns, .longestNap = 100ms});
+  Counted pending({.spin = 0ns, .longestNap = 100ms, .napsInRest = 1});
   pending.say.store(Turn::kPending);
   ASSERT_OK(pending.proxy->start());
   ASSERT_TRUE(pending.takesTurns(300));
@@ -133,10 +147,10 @@ TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
 
 // A nap of 100 ms is cut short, not waited for.
 TEST(Proxy, WakeEndsANap) {
-  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 0ns});
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 0ns, .napsInRest = 1});
   ASSERT_OK(counted.proxy->start());
-  // 50 us doubles to the limit after eleven naps.
-  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 13; }));
+  // 50 us doubles to the limit after twelve naps.
+  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 14; }));
   // Once is enough, because a busy machine may hold it up; without the wake each nap lasts 100 ms.
   EXPECT_TRUE(soon([&] {
     const uint64_t naps = counted.proxy->naps();
@@ -146,7 +160,7 @@ TEST(Proxy, WakeEndsANap) {
     EXPECT_TRUE(soon([&] { return counted.turns.load() > turns; }));
     const auto delay = Clock::now() - begin;
     // It is asleep again, deeply: after a wake naps grow anew.
-    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 12; }));
+    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 13; }));
     return delay < 50ms;
   }));
 }
@@ -181,12 +195,12 @@ TEST(Proxy, StartsAgainAfterStop) {
 
 // A stop does not wait for the end of a nap.
 TEST(Proxy, StopEndsANap) {
-  Counted counted({.spin = 0ns, .longestNap = 100ms});
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .napsInRest = 1});
   // Once is enough, as above.
   EXPECT_TRUE(soon([&] {
     const uint64_t naps = counted.proxy->naps();
     EXPECT_OK(counted.proxy->start());
-    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 13; }));
+    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 14; }));
     const auto begin = Clock::now();
     counted.proxy->stop();
     return Clock::now() - begin < 40ms;
@@ -228,8 +242,8 @@ TEST(Proxy, IsStoppedByItsEnd) {
   EXPECT_EQ(turns.load(), last);
 }
 
-// With naps of 1 ms: far below the half of a core that this allows, which is what a machine that
-// runs other tests beside may show.
+// Far below the quarter of a core that this allows, which is what a machine that runs other tests
+// beside may show.
 TEST(Proxy, CostsLittleWhenIdle) {
   Counted counted({});
   ASSERT_OK(counted.proxy->start());
