@@ -8,6 +8,7 @@
 #include "peerlane/channel/blocks/block_grid.h"
 #include "peerlane/channel/blocks/block_overlap.h"
 #include "peerlane/channel/blocks/region_numbers.h"
+#include "peerlane/core/spare_vector.h"
 
 namespace peerlane {
 namespace {
@@ -96,16 +97,14 @@ Status takeRows(const PeerCore& peer, const Region* localRegion, const Row& loca
   return Status::ok();
 }
 
-}  // namespace
-
-Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
-                   BlockList& checked) {
-  checked.direction = direction;
-  if (blocks.empty()) return invalid("a list without blocks; need at least one");
-  if (takeGrid(peer, blocks, checked)) return Status::ok();
+// A list of any kind, as segments.
+Status takeList(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
+                BlockList& checked) {
   RegionNumbers numbers(peer, checked);
   std::vector<Segment>& segments = checked.layout.segments;
-  segments.reserve(blocks.size());
+  segments = SpareVector<Segment>::takeFilled(blocks.size());
+  segments.resize(blocks.size());
+  Segment* next = segments.data();
   const Region* lastLocal = nullptr;
   const RemoteRegion* lastRemote = nullptr;
   TargetId local = 0, remote = 0;
@@ -113,7 +112,7 @@ Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Bl
   // One walk: lists may be long, and the caller of a post waits for it. The walk gathers into
   // variables of its own, because stores of segments might change a member's.
   const bool isPut = direction == Direction::kPut;
-  std::optional<WrittenGrid> grid;
+  WrittenExtent extent;
   uint64_t bytes = 0;
   bool inOrder = true;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -122,11 +121,13 @@ Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Bl
       PEERLANE_ASSIGN(local, numbers.local(block.local));
       lastLocal = block.local;
       localBytes = checked.locals[local]->bytes;
+      if (!isPut) extent.addTarget(local);
     }
     if (block.remote != lastRemote || i == 0) {
       PEERLANE_ASSIGN(remote, numbers.remote(block.remote));
       lastRemote = block.remote;
       remoteBytes = block.remote->bytes();
+      if (isPut) extent.addTarget(remote);
     }
     if (!isInside(localBytes, block.localOffset, block.bytes)) [[unlikely]]
       return badRange("local", localBytes, block.localOffset, block.bytes, i);
@@ -135,18 +136,27 @@ Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Bl
     const Segment segment =
         isPut ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
               : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes};
-    if (i == 0)
-      grid.emplace(segment);
-    else
-      inOrder = inOrder && writesAfter(segment, segments.back());
-    grid->add(segment);
-    segments.push_back(segment);
+    inOrder = inOrder && (i == 0 || writesAfter(segment, next[-1]));
+    extent.add(segment);
+    *next++ = segment;
     bytes += block.bytes;
   }
   checked.bytes = bytes;
   if (inOrder) return Status::ok();
-  const WrittenGrid seen = *grid;  // a copy, for the address of the walk's own must not leave it
+  const WrittenExtent seen = extent;  // a copy, for the address of the walk's own stays in it
   return checkDestinations(segments, seen);
+}
+
+}  // namespace
+
+Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
+                   BlockList& checked) {
+  checked.direction = direction;
+  if (blocks.empty()) return invalid("a list without blocks; need at least one");
+  if (takeGrid(peer, blocks, checked)) return Status::ok();
+  Status taken = takeList(peer, direction, blocks, checked);
+  if (!taken.isOk()) SpareVector<Segment>::giveBack(std::move(checked.layout.segments));
+  return taken;
 }
 
 Status checkBlocks(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,

@@ -15,12 +15,22 @@ uint64_t distance(uint64_t a, uint64_t b) {
   return a < b ? b - a : a - b;
 }
 
+constexpr size_t kLooks = 32;
+
+// So few are looked at before the room for all numbers is made.
+bool haveOneSize(std::span<const Block> blocks) {
+  for (size_t i = 1; i < kLooks; ++i)
+    if (blocks[i].bytes != blocks[0].bytes ||
+        blocks[blocks.size() * i / kLooks].bytes != blocks[0].bytes)
+      return false;
+  return true;
+}
+
 // One side of a grid, inside its region.
 class RegionAxis : public GridAxis {
  public:
   // The largest stride that fits some of the blocks; the others may show that it is too large.
   static RegionAxis guess(std::span<const Block> blocks, uint64_t Block::*offset) {
-    constexpr size_t kLooks = 32;
     const uint64_t first = blocks[0].*offset;
     uint64_t stride = 0;
     for (size_t i = 1; i < kLooks; ++i) {
@@ -106,7 +116,7 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
               uint64_t remoteBytes, CopyLayout& layout) {
   if (blocks.size() < kLeastGridBlocks || blocks.size() > UINT32_MAX) return false;
   const Block& first = blocks[0];
-  if (first.bytes == 0) return false;
+  if (first.bytes == 0 || !haveOneSize(blocks)) return false;
   RegionAxis local = RegionAxis::guess(blocks, &Block::localOffset);
   RegionAxis remote = RegionAxis::guess(blocks, &Block::remoteOffset);
   const RegionAxis& written = direction == Direction::kPut ? remote : local;

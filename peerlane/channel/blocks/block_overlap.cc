@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "peerlane/channel/blocks/grid_axis.h"
+#include "peerlane/channel/blocks/written_order.h"
 #include "peerlane/session/peer/peer_core.h"
 
 namespace peerlane {
@@ -14,13 +14,13 @@ namespace {
 
 // Blocks of one size on a grid (pages), in any order: a bit for each place between the first and
 // the last tells whether two meet. Nothing when the list is not of that kind.
-std::optional<bool> overlapOnGrid(const std::vector<Segment>& blocks, const WrittenGrid& grid) {
+std::optional<bool> overlapOnGrid(const std::vector<Segment>& blocks, const WrittenExtent& grid) {
   // To clear so many bits takes as long as to sort one segment.
   constexpr uint64_t kBitsPerSegment = 1024;
-  if (!grid.isUniform) return {};
-  const uint64_t places = (grid.last - grid.first) / grid.block + 1;
+  if (!grid.isUniform()) return {};
+  const uint64_t places = (grid.last - grid.first) / grid.least + 1;
   if (places > blocks.size() * kBitsPerSegment) return {};
-  const GridAxis axis(grid.first, grid.block);
+  const GridAxis axis(grid.first, grid.least);
   std::vector<bool> taken(places, false);
   for (const Segment& block : blocks) {
     const uint64_t place = axis.numberOf(block.toOffset);
@@ -32,21 +32,14 @@ std::optional<bool> overlapOnGrid(const std::vector<Segment>& blocks, const Writ
 }
 
 // Callers know their blocks by the place in the list.
-Status overlapOf(const std::vector<Segment>& blocks, const Segment& first, const Segment& second) {
-  std::vector<size_t> places;
-  for (size_t i = 0; i < blocks.size() && places.size() < 2; ++i) {
-    const auto is = [&](const Segment& other) {
-      return blocks[i].to == other.to && blocks[i].toOffset == other.toOffset &&
-             blocks[i].bytes == other.bytes;
-    };
-    if (is(first) || is(second)) places.push_back(i);
-  }
+Status overlapOf(const std::vector<Segment>& blocks, size_t one, size_t other) {
+  const auto [first, second] = std::minmax(one, other);
   return Status(Code::kInvalidArgument,
-                "blocks " + std::to_string(places.front()) + " and " +
-                    std::to_string(places.back()) + " of the list (from 0) overlap at their " +
-                    "destination: offset " + std::to_string(first.toOffset) + " + " +
-                    std::to_string(first.bytes) + " bytes, and offset " +
-                    std::to_string(second.toOffset));
+                "blocks " + std::to_string(first) + " and " + std::to_string(second) +
+                    " of the list (from 0) overlap at their destination: offset " +
+                    std::to_string(blocks[first].toOffset) + " + " +
+                    std::to_string(blocks[first].bytes) + " bytes, and offset " +
+                    std::to_string(blocks[second].toOffset));
 }
 
 // Bytes of this process that are read or written.
@@ -102,15 +95,13 @@ std::vector<Range> rangesOfBlocks(const BlockList& blocks) {
 }  // namespace
 
 // Lists mostly come in order, and then nobody calls this; pages in any order are looked at on a
-// grid; else the ranges are sorted.
-Status checkDestinations(const std::vector<Segment>& blocks, const WrittenGrid& grid) {
-  if (overlapOnGrid(blocks, grid) == false) return Status::ok();
-  std::vector<Segment> sorted = blocks;
-  std::sort(sorted.begin(), sorted.end(), [](const Segment& a, const Segment& b) {
-    return a.to != b.to ? a.to < b.to : a.toOffset < b.toOffset;
-  });
-  for (size_t i = 1; i < sorted.size(); ++i)
-    if (!writesAfter(sorted[i], sorted[i - 1])) return overlapOf(blocks, sorted[i - 1], sorted[i]);
+// grid; else the blocks are put in order.
+Status checkDestinations(const std::vector<Segment>& blocks, const WrittenExtent& extent) {
+  if (overlapOnGrid(blocks, extent) == false) return Status::ok();
+  const WrittenOrder order(blocks, extent);
+  for (size_t i = 1; i < blocks.size(); ++i)
+    if (!writesAfter(blocks[order[i]], blocks[order[i - 1]])) [[unlikely]]
+      return overlapOf(blocks, order[i - 1], order[i]);
   return Status::ok();
 }
 
