@@ -48,6 +48,7 @@ if(PEERLANE_HAS_CUDA AND NOT PEERLANE_SOFTWARE_GPU)
     bench/gpu/bench_gpu_pair.cc
     bench/gpu/bench_gpu_pattern.cu
     bench/gpu/bench_gpu_pingpong.cc
+    bench/gpu/bench_gpu_posting.cc
     bench/gpu/bench_gpu_recorded.cc
     bench/gpu/bench_gpu_report.cc
     bench/gpu/bench_gpu_request.cc

@@ -216,8 +216,19 @@ TEST(BenchOptions, GpusHaveOptionsOfTheirOwn) {
   BenchOptions batch = onGpus("batch");
   EXPECT_TRUE(completeForGpus(batch).isOk());
   EXPECT_EQ(batch.blocks, 128u);
+  BenchOptions cancel = onGpus("cancel");
+  EXPECT_EQ(completeForGpus(cancel).code(), Code::kNotSupported);
+}
+
+TEST(BenchOptions, PostsOnGpusAreOneTable) {
   BenchOptions post = onGpus("post");
-  EXPECT_EQ(completeForGpus(post).code(), Code::kNotSupported);
+  EXPECT_TRUE(completeForGpus(post).isOk());
+  BenchOptions sized = onGpus("post");
+  sized.endBytes = 4096;
+  EXPECT_EQ(completeForGpus(sized).code(), Code::kInvalidArgument);
+  BenchOptions prepared = onGpus("post");
+  prepared.prepared = true;
+  EXPECT_EQ(completeForGpus(prepared).code(), Code::kInvalidArgument);
 }
 
 }  // namespace

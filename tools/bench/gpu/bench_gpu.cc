@@ -5,6 +5,7 @@
 
 #include "peerlane/core/text.h"
 #include "tools/bench/gpu/bench_gpu_lists.h"
+#include "tools/bench/gpu/bench_gpu_posting.h"
 #include "tools/bench/gpu/bench_gpu_suite.h"
 #include "tools/bench/gpu/bench_gpu_tune.h"
 
@@ -51,6 +52,7 @@ uint64_t regionBytesFor(const BenchOptions& options) {
   if (!options.tuneFile.empty()) return gpuTuneRegionBytes();
   if (isWholeTable(options)) return gpuSuiteRegionBytes();
   uint64_t most = 1 << 20;
+  if (options.operation == "post") return gpuPostingRegionBytes();
   if (options.operation == "batch")
     return std::max(most, gpuListBytes(options.blocks, options.blockBytes));
   if (!isCopy(options)) return std::max(most, options.endBytes);
@@ -107,6 +109,7 @@ Status dispatch(GpuPair& pair, const BenchOptions& options, GpuReport& report) {
   if (options.operation == "connect")
     return addGpuConnectRows(pair, samplesFor(options, 8), report);
   if (options.operation == "batch") return runBatches(pair, options, report);
+  if (options.operation == "post") return runGpuPosting(pair, report);
   if (options.operation == "sendrecv") return runMessages(pair, options, report);
   for (const uint64_t bytes : sweep(options))
     PEERLANE_RETURN_IF_ERROR(addGpuPingpongRow(pair, bytes, true, options.ceiling, report));

@@ -71,14 +71,14 @@ void GpuCopy::takePlaces() {
 
 Block GpuCopy::blockAt(uint64_t local, uint64_t remote) const {
   return {&this->local(), what_.offsetOf(local), &other().remote, what_.offsetOf(remote),
-          what_.blockBytes};
+          what_.bytesOf(local)};
 }
 
 GpuPiece GpuCopy::pieceAt(uint64_t local, uint64_t remote) const {
   std::byte* const here = this->local().data() + what_.offsetOf(local);
   std::byte* const there = other().raw->data() + what_.offsetOf(remote);
-  if (what_.isPut) return {here, there, what_.blockBytes};
-  return {there, here, what_.blockBytes};
+  if (what_.isPut) return {here, there, what_.bytesOf(local)};
+  return {there, here, what_.bytesOf(local)};
 }
 
 Status GpuCopy::makePlans() {
@@ -192,6 +192,9 @@ Status GpuCopy::postRaw(uint64_t message, GpuFlag flag) {
 
 Status GpuCopy::post(Contender who, uint64_t first) {
   transfers_.reserve(what_.window);
+  const double rested = gpuBenchNow() + static_cast<double>(what_.rest.count());
+  while (gpuBenchNow() < rested) {
+  }
   const double start = gpuBenchNow();
   for (uint64_t i = 0; i < what_.window; ++i)
     PEERLANE_RETURN_IF_ERROR(who == Contender::kOurs ? postOne(i)
@@ -216,7 +219,8 @@ std::vector<GpuSpan> GpuCopy::spans() const {
   for (uint64_t i = 0; i < places_; ++i) {
     const uint64_t here = what_.offsetOf(localPlace_[i]);
     const uint64_t there = what_.offsetOf(otherPlace_[i]);
-    all.push_back({what_.isPut ? there : here, what_.isPut ? here : there, what_.blockBytes});
+    all.push_back(
+        {what_.isPut ? there : here, what_.isPut ? here : there, what_.bytesOf(localPlace_[i])});
   }
   return all;
 }

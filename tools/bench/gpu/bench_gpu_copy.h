@@ -5,6 +5,7 @@
 // Confined to one thread.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <random>
 #include <vector>
@@ -42,11 +43,21 @@ struct GpuCase {
   GpuRaw raw = GpuRaw::kCopyEngine;
   uint32_t rawCtas = 0;    // 0: as many as the GPU has multiprocessors
   bool isOffGrid = false;  // lists: distances that no stride divides
+  bool isUneven = false;   // lists: of many sizes, at odd offsets; then isOffGrid does not count
+  // How long the poster has made no call of the driver before each sample: it looks at the clock.
+  std::chrono::microseconds rest{0};
 
-  uint64_t stride() const { return (blockBytes + 255) / 256 * 256 + (isOffGrid ? 256 : 0); }
+  uint64_t stride() const {
+    return (blockBytes + 255) / 256 * 256 + (isOffGrid || isUneven ? 256 : 0);
+  }
   // Of a place in a region.
   uint64_t offsetOf(uint64_t place) const {
+    if (isUneven) return place * stride() + place * 7 % 251;
     return place * stride() + (isOffGrid ? place * 7 % 16 * 16 : 0);
+  }
+  // Of the block whose local place that is.
+  uint64_t bytesOf(uint64_t place) const {
+    return isUneven ? blockBytes - place * 37 % (blockBytes / 2) : blockBytes;
   }
   uint64_t messageBytes() const { return blockBytes * blocks; }
 };

@@ -127,6 +127,9 @@ void GpuReport::add(GpuRow row) {
                       targetText(row), verdictText(row));
   if (const auto posting = row.row.extras.find("posting_us"); posting != row.row.extras.end())
     out_ << fmt::format("  post {} us", figure(posting->second));
+  if (const auto raw = row.row.extras.find("ceiling_posting_us");
+      raw != row.row.extras.end() && row.row.extras.count("posting_us") != 0)
+    out_ << fmt::format(" (raw {})", figure(raw->second));
   if (!row.note.empty()) out_ << "  " << row.note;
   if (!row.failure.isOk()) out_ << "  " << row.failure.toString();
   out_ << "\n";

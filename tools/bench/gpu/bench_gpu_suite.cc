@@ -7,6 +7,7 @@
 #include "peerlane/core/text.h"
 #include "tools/bench/gpu/bench_gpu_lists.h"
 #include "tools/bench/gpu/bench_gpu_messages.h"
+#include "tools/bench/gpu/bench_gpu_posting.h"
 #include "tools/measure/byte_units.h"
 
 namespace peerlane::bench {
@@ -68,7 +69,6 @@ class Suite {
   Status lists();
   Status list(uint64_t blocks, uint64_t bytes, GpuPosting posting, GpuTarget target,
               bool byCopyEngine = false);
-  Status postingRow(const GpuCase& what, const char* how, double most);
   Status bothWays();
   Status ctas();
   Status pingpong();
@@ -251,43 +251,10 @@ Status Suite::messages() {
                        {GpuGoal::kGbps, 340}, report_);
 }
 
-Status Suite::postingRow(const GpuCase& what, const char* how, double most) {
-  GpuRow row;
-  row.name = std::string("host time to post 16384 blocks, ") + how;
-  row.row.operation = "posting";
-  row.unit = "us";
-  if (most > 0) row.target = {GpuGoal::kMost, most};
-  GpuContestSettings settings;
-  settings.ceiling = false;
-  settings.rounds = 31;
-  auto measured = runGpuContest(pair_, what, settings);
-  if (measured.status().code() == Code::kPeerLost) return measured.status();
-  row.failure = measured.status();
-  if (measured.isOk()) {
-    row.value = measured->posting.median();
-    row.row.outcome.wrong = measured->outcome.wrong;
-  }
-  report_.add(std::move(row));
-  return Status::ok();
-}
-
 Status Suite::hostTime() {
   report_.section("host time of posting");
-  GpuCase what;
-  what.blocks = 16384;
-  what.blockBytes = 4 * kKiB;
-  what.engine = Engine::kSm;
-  what.raw = GpuRaw::kGather;
-  what.posting = GpuPosting::kPlan;
-  PEERLANE_RETURN_IF_ERROR(postingRow(what, "prepared", 20));
-  PEERLANE_RETURN_IF_ERROR(firstPost(what));
-  what.posting = GpuPosting::kIndexed;
-  PEERLANE_RETURN_IF_ERROR(postingRow(what, "fresh block numbers", 100));
-  what.posting = GpuPosting::kCall;
-  // 5 and 10 ns a block.
-  PEERLANE_RETURN_IF_ERROR(postingRow(what, "as one call", 82));
-  what.isOffGrid = true;
-  return postingRow(what, "as one call, off any grid", 164);
+  PEERLANE_RETURN_IF_ERROR(firstPost(gpuPostedList(GpuPosting::kPlan)));
+  return addGpuPostedLists(pair_, report_);
 }
 
 // From nothing to posted: the plan is made, too.

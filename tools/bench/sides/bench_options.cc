@@ -188,6 +188,26 @@ Status checkForP2p(const BenchOptions& options) {
   return gpusOf(options).status();
 }
 
+namespace {
+
+// Posts on GPUs are one table.
+Status checkGpuPost(const BenchOptions& options) {
+  const char* given = options.beginBytes != 0    ? "-b"
+                      : options.endBytes != 0    ? "-e"
+                      : options.factor != 0      ? "-f"
+                      : options.samples != 0     ? "-n"
+                      : options.window != 1      ? "--window"
+                      : options.prepared         ? "--prepared"
+                      : options.ctas != 0        ? "--ctas"
+                      : options.engine != "auto" ? "--engine"
+                                                 : nullptr;
+  if (given == nullptr) return Status::ok();
+  return invalid(std::string(given) +
+                 " is not for post with --device cuda, which measures a table: leave it out");
+}
+
+}  // namespace
+
 Status completeForGpus(BenchOptions& options) {
   PEERLANE_RETURN_IF_ERROR(gpusOf(options).status());
   if (options.memory == "mapped") options.memory = "vmm";
@@ -211,11 +231,12 @@ Status completeForGpus(BenchOptions& options) {
     if (options.suite || !options.tuneFile.empty() || options.ceiling) return Status::ok();
     return invalid("the operation is missing; or one of --suite, --ceiling, --tune FILE");
   }
-  if (options.operation == "post" || options.operation == "cancel" || options.operation == "setup")
+  if (options.operation == "cancel" || options.operation == "setup")
     return Status(Code::kNotSupported, "bench " + options.operation +
                                            " is not there for GPUs; put, get, sendrecv, batch, "
-                                           "connect and pingpong are");
+                                           "post, connect and pingpong are");
   PEERLANE_RETURN_IF_ERROR(oneOf("the operation", options.operation, operations()));
+  if (options.operation == "post") PEERLANE_RETURN_IF_ERROR(checkGpuPost(options));
   PEERLANE_RETURN_IF_ERROR(completeBlocks(options));
   if (options.prepared && options.indexed)
     return invalid("--prepared and --indexed exclude each other");
