@@ -1,48 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a message on a stream costs its poster on a warm lane, counted: this binary replaces
-// operator new.
-#include <cuda_runtime_api.h>
-
-#include <cstdlib>
-#include <new>
-
+// What a message on a stream costs its poster on a warm lane, counted.
+#include "tests/gpu/counted_new.h"
 #include "tests/gpu/two_processes.h"
-
-// There where GPUs are in software: what a GPU would do is not counted.
-extern "C" __attribute__((weak)) unsigned peerlaneSoftwareWork();
-
-namespace {
-
-thread_local bool counting = false;
-thread_local unsigned allocations = 0;
-
-void* allocate(std::size_t bytes) {
-  if (counting && (peerlaneSoftwareWork == nullptr || peerlaneSoftwareWork() == 0)) ++allocations;
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  std::abort();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  return allocate(bytes);
-}
-void* operator new[](std::size_t bytes) {
-  return allocate(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace peerlane::gputest {
 namespace {
@@ -50,17 +10,9 @@ namespace {
 // The message's own object, where that of a message before is not back yet.
 constexpr unsigned kAllocationsPerPost = 1;
 
-unsigned countedByOne() {
-  allocations = 0;
-  counting = true;
-  delete new int;
-  counting = false;
-  return allocations;
-}
-
 TEST(StreamMessagePosts, AllocateOnlyTheMessage) {
   PEERLANE_NEEDS_GPUS(1);
-  ASSERT_EQ(countedByOne(), 1u) << "nothing is counted";
+  ASSERT_TRUE(CountedNew::counts());
   const auto side = [](int index, const Line& line) {
     const Meeting meeting(index, line);
     constexpr size_t kBytes = 4 << 20;
@@ -80,12 +32,10 @@ TEST(StreamMessagePosts, AllocateOnlyTheMessage) {
         Transfer posted[2];
         // One side sends first, the other receives.
         for (const int sends : {1 - index, index}) {
-          allocations = 0;
-          counting = true;
+          CountedNew::begin();
           auto message = sends == 1 ? ranks->send(other, out, 0, bytes, on)
                                     : ranks->recv(other, in, 0, bytes, on);
-          counting = false;
-          cost[sends] = allocations;
+          cost[sends] = CountedNew::end().count;
           posted[sends] = must(std::move(message), "post");
         }
         if (i >= kWarm) {

@@ -99,6 +99,17 @@ Status BlockLowering::bindLate(const BlockList& blocks, BlockImport& import) {
   return Status::ok();
 }
 
+// Leaves in the layout what is mapped. movePayload() emits the agent's part last, so that the CPU
+// copies while nothing of the agent's is awaited. The order between the two parts is free: no two
+// blocks of a list write the same bytes.
+template <typename IsMapped>
+void BlockLowering::splitForAgent(const IsMapped& isMapped) {
+  std::vector<Segment>& segments = payload_.layout.segments;
+  const auto byAgent = std::stable_partition(segments.begin(), segments.end(), isMapped);
+  payload_.byAgent.assign(byAgent, segments.end());
+  segments.erase(byAgent, segments.end());
+}
+
 // The layout with the numbers of the program's targets.
 void BlockLowering::takeLayout(BlockList& blocks) {
   // By value, here and below: stores of segments might change a member.
@@ -121,25 +132,20 @@ void BlockLowering::takeLayout(BlockList& blocks) {
   payload_.layout.toNumbers = std::move(toNumbers);
   payload_.layout.fromNumbers = std::move(fromNumbers);
   if (blocks.layout.kind != CopyLayout::Kind::kScattered) return renumber(payload_.layout.first);
-  std::for_each(segments.begin(), segments.end(), renumber);
-  payload_.layout.segments = std::move(segments);
-  splitForAgent();
-}
-
-// Leaves in the layout what is mapped, unless nothing is. movePayload() emits the agent's part
-// last, so that the CPU copies while nothing of the agent's is awaited. The order between the two
-// parts is free: no two blocks of a list write the same bytes.
-void BlockLowering::splitForAgent() {
+  // In one walk, for the caller of a post waits for it.
   const auto isMapped = [base = base_, data = data_.data()](const Segment& segment) {
     return data[segment.to - base].address != nullptr &&
            data[segment.from - base].address != nullptr;
   };
-  std::vector<Segment>& segments = payload_.layout.segments;
-  if (std::none_of(segments.begin(), segments.end(), isMapped)) return;
-  const auto byAgent = std::stable_partition(segments.begin(), segments.end(), isMapped);
-  if (byAgent == segments.end()) return;
-  payload_.byAgent.assign(byAgent, segments.end());
-  segments.erase(byAgent, segments.end());
+  bool areAllMapped = true, isNoneMapped = true;
+  for (Segment& segment : segments) {
+    renumber(segment);
+    const bool mapped = isMapped(segment);
+    areAllMapped = areAllMapped && mapped;
+    isNoneMapped = isNoneMapped && !mapped;
+  }
+  payload_.layout.segments = std::move(segments);
+  if (!areAllMapped && !isNoneMapped) splitForAgent(isMapped);
 }
 
 BoundTarget BlockLowering::slabTarget(uint64_t offset, uint64_t bytes) const {

@@ -42,7 +42,8 @@ class BlockLowering {
   Status bindRemote(const RemoteRegion& remote, Access wanted);
   Status bindLate(const BlockList& blocks, BlockImport& import);
   void takeLayout(BlockList& blocks);
-  void splitForAgent();
+  template <typename IsMapped>
+  void splitForAgent(const IsMapped& isMapped);
 
   BoundTarget slabTarget(uint64_t offset, uint64_t bytes) const;
   BoundTarget signalTarget() const;

@@ -7,6 +7,7 @@
 #include "peerlane/channel/transfer/captured_post.h"
 #include "peerlane/channel/transfer/transfer_core.h"
 #include "peerlane/core/recycled_memory.h"
+#include "peerlane/core/spare_vector.h"
 
 namespace peerlane {
 std::chrono::nanoseconds spinTimeFor(uint64_t bytes) {
@@ -86,8 +87,8 @@ Status DeviceTransfer::enqueueLate() {
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(
       blocks_.lower(*peer_, nothing, program, binding, nullptr, executor_.device()));
-  PEERLANE_ASSIGN(program_, executor_.prepare(program, binding, {.engine = Engine::kSm}));
-  PEERLANE_ASSIGN(late_, executor_.postLate(*program_, options_.deviceStream));
+  PEERLANE_ASSIGN(const auto lowered, executor_.prepare(program, binding, {.engine = Engine::kSm}));
+  PEERLANE_ASSIGN(late_, executor_.postLate(*lowered, options_.deviceStream));
   post_ = late_.post;
   isLate_ = true;
   return Status::ok();
@@ -99,20 +100,20 @@ Status DeviceTransfer::enqueue() {
   OwnedNotify byStream;
   byStream.signal = notify_.signal;
   byStream.signalAdd = notify_.signalAdd;
-  PEERLANE_RETURN_IF_ERROR(prepare(std::move(byStream)));
-  PEERLANE_ASSIGN(post_, executor_.post(*program_, options_.deviceStream));
+  PEERLANE_ASSIGN(const auto program, prepare(std::move(byStream)));
+  PEERLANE_ASSIGN(post_, executor_.post(*program, options_.deviceStream));
   return Status::ok();
 }
 
 // By a turn, which must not stop in the driver.
 Status DeviceTransfer::submitDeferred() {
   PEERLANE_RETURN_IF_ERROR(enterGates(false));
-  PEERLANE_RETURN_IF_ERROR(prepare(OwnedNotify()));
-  deferred_ = executor_.submitDeferred(program_);
+  PEERLANE_ASSIGN(auto program, prepare(OwnedNotify()));
+  deferred_ = executor_.submitDeferred(std::move(program));
   return Status::ok();
 }
 
-Status DeviceTransfer::prepare(OwnedNotify byStream) {
+Result<std::unique_ptr<DeviceProgram>> DeviceTransfer::prepare(OwnedNotify byStream) {
   std::byte* window = nullptr;
   if (byStream.signal) {
     PEERLANE_ASSIGN(window, peer_->windows().peers());
@@ -121,9 +122,11 @@ Status DeviceTransfer::prepare(OwnedNotify byStream) {
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(
       blocks_.lower(*peer_, byStream, program, binding, window, executor_.device()));
-  PEERLANE_ASSIGN(program_, executor_.prepare(program, binding,
-                                              {.engine = options_.engine, .ctas = options_.ctas}));
-  return Status::ok();
+  auto lowered =
+      executor_.prepare(program, binding, {.engine = options_.engine, .ctas = options_.ctas});
+  // The next post of this thread takes the room of a long list again.
+  for (CopyLayout& list : program.lists) SpareVector<Segment>::giveBack(std::move(list.segments));
+  return lowered;
 }
 
 // Delivers what the stream has not: messages, and signals of transfers that were late.

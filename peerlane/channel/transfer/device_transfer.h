@@ -51,7 +51,7 @@ class DeviceTransfer final : public Operation, public Task {
   Status enqueueLate();
   Status submitDeferred();
   // With the notification that the stream delivers.
-  Status prepare(OwnedNotify byStream);
+  Result<std::unique_ptr<DeviceProgram>> prepare(OwnedNotify byStream);
   // The host adds to the signal, and not the stream.
   bool hostSignals() const { return isLate_ || deferred_ != nullptr; }
   void leaveGates();
@@ -72,7 +72,6 @@ class DeviceTransfer final : public Operation, public Task {
   bool entered_ = false;
   bool slabEntered_ = false;
   bool watched_ = false;
-  std::shared_ptr<DeviceProgram> program_;
   DevicePost post_;
   std::unique_ptr<DeferredSubmission> deferred_;  // in place of the post
   DeviceExecutor::LatePost late_;

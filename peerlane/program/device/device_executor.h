@@ -81,7 +81,8 @@ inline std::byte* lateBase() {
 
 class DeferredSubmission;
 
-// A program lowered for one device. It must live until its posts have ended.
+// A program lowered for one device. It must live until its posts have ended; where it was prepared
+// without `repeated`, until the call that posts it has returned.
 class DeviceProgram {
  public:
   virtual ~DeviceProgram() = default;

@@ -77,7 +77,12 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
   Found to, from;
   // Gathered in local variables, because the compiler must assume that storing a piece changes a
   // member.
-  pieces_.reserve(pieces_.size() + segments.size());
+  const size_t known = pieces_.size();
+  if (pieces_.empty())
+    pieces_ = SpareVector<kernel::CopyPiece>::takeFilled(segments.size());
+  else
+    pieces_.resize(known + segments.size());
+  kernel::CopyPiece* next = pieces_.data() + known;
   kernel::CopyPiece last;
   const Segment* before = segments.data();
   uint64_t bytes = 0;
@@ -91,12 +96,13 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
     if (touch(last, piece) && areSame(*before, segment)) {
       last.bytes += piece.bytes;
     } else {
-      if (last.bytes != 0) pieces_.push_back(last);
+      if (last.bytes != 0) *next++ = last;
       last = piece;
     }
     before = &segment;
   }
-  pieces_.push_back(last);
+  *next++ = last;
+  pieces_.resize(static_cast<size_t>(next - pieces_.data()));
   last_ = *before;
   bytes_ += bytes;
   return Status::ok();

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "peerlane/core/spare_vector.h"
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/kernel/copy/copy_kernel.h"
 #include "peerlane/program/stream/copy/engine_choice.h"
@@ -17,6 +19,11 @@ namespace peerlane::stream {
 
 class StreamProgram final : public DeviceProgram {
  public:
+  StreamProgram() = default;
+  ~StreamProgram() override { SpareVector<kernel::CopyPiece>::giveBack(std::move(pieces_)); }
+  StreamProgram(const StreamProgram&) = delete;
+  StreamProgram& operator=(const StreamProgram&) = delete;
+
   // Any number of copies and lists, then at most one addition. kNotSupported naming any other op.
   static Result<std::unique_ptr<StreamProgram>> lower(
       const Program& program, const Binding& binding,
