@@ -50,6 +50,8 @@ TEST(ListPosts, AllocateNothingAsLongAsTheList) {
         EXPECT_LT(seen.largest, kCount) << "bytes at once";
       }
       must(must(std::move(posted), "post").wait(kPatience), "wait");
+      // The next post follows one that was accepted, or one that was refused.
+      if (i % 2 != 0) continue;
       blocks[7].remoteOffset = blocks[3500].remoteOffset + blocks[3500].bytes - 1;
       EXPECT_EQ(put(side.peer, blocks, options).status().code(), Code::kInvalidArgument);
     }

@@ -97,64 +97,108 @@ Status takeRows(const PeerCore& peer, const Region* localRegion, const Row& loca
   return Status::ok();
 }
 
-// A list of any kind, as segments.
-Status takeList(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
-                BlockList& checked) {
+// The two regions of a block, and the numbers that they got.
+struct NamedRegions {
+  const Region* local = nullptr;
+  const RemoteRegion* remote = nullptr;
+  uint64_t localBytes = 0, remoteBytes = 0;
+  TargetId to = 0, from = 0;
+
+  bool areOf(const Block& block) const { return block.local == local && block.remote == remote; }
+};
+
+// Writes the segments of blocks that lie in these regions, and stops before the first one that does
+// not, or that names others. How many. A loop with few variables: they stay in registers.
+template <bool kIsPut>
+size_t takeRun(std::span<const Block> blocks, const NamedRegions regions, Segment* segments) {
+  size_t taken = 0;
+  for (const Block& block : blocks) {
+    if (!regions.areOf(block) || !isInside(regions.localBytes, block.localOffset, block.bytes) ||
+        !isInside(regions.remoteBytes, block.remoteOffset, block.bytes)) [[unlikely]]
+      break;
+    segments[taken++] = {regions.to, regions.from, kIsPut ? block.remoteOffset : block.localOffset,
+                         kIsPut ? block.localOffset : block.remoteOffset, block.bytes};
+  }
+  return taken;
+}
+
+// Finds the regions of `block`, which is the block number `index`. kInvalidArgument where they are
+// the same as before: then it does not lie in them.
+Status enterRegions(RegionNumbers& numbers, const BlockList& list, const Block& block, size_t index,
+                    NamedRegions& regions) {
+  if (regions.local != nullptr && regions.areOf(block))
+    return !isInside(regions.localBytes, block.localOffset, block.bytes)
+               ? badRange("local", regions.localBytes, block.localOffset, block.bytes, index)
+               : badRange("remote", regions.remoteBytes, block.remoteOffset, block.bytes, index);
+  TargetId& local = list.isPut() ? regions.from : regions.to;
+  TargetId& remote = list.isPut() ? regions.to : regions.from;
+  if (regions.local == nullptr || block.local != regions.local) {
+    PEERLANE_ASSIGN(local, numbers.local(block.local));
+    regions.local = block.local;
+    regions.localBytes = list.locals[local - list.firstLocal]->bytes;
+  }
+  if (regions.remote == nullptr || block.remote != regions.remote) {
+    PEERLANE_ASSIGN(remote, numbers.remote(block.remote));
+    regions.remote = block.remote;
+    regions.remoteBytes = block.remote->bytes();
+  }
+  return Status::ok();
+}
+
+// Writes the segments and gathers their extent. It stops where a second local region would get the
+// number of the first remote one.
+Status walkList(const PeerCore& peer, std::span<const Block> blocks, BlockList& checked,
+                WrittenExtent& extent) {
+  // Two walks over so many blocks cost less than one: each leaves the next what the cache holds.
+  constexpr size_t kRun = 128;
   RegionNumbers numbers(peer, checked);
+  Segment* const segments = checked.layout.segments.data();
+  const auto take = checked.isPut() ? takeRun<true> : takeRun<false>;
+  NamedRegions regions;
+  for (size_t i = 0; i < blocks.size();) {
+    const std::span<const Block> run = blocks.subspan(i, std::min(kRun, blocks.size() - i));
+    const size_t taken = take(run, regions, segments + i);
+    extent.add({segments + i, taken});
+    i += taken;
+    if (taken == run.size()) continue;
+    PEERLANE_RETURN_IF_ERROR(enterRegions(numbers, checked, blocks[i], i, regions));
+    if (!checked.hasRoomForNumbers()) return Status::ok();
+    extent.addTarget(regions.to);
+  }
+  return Status::ok();
+}
+
+// A list of any kind, as segments. Mostly it has one local region, and then the program's numbers
+// are known: they are `firstTarget` and the next ones.
+Status takeList(const PeerCore& peer, std::span<const Block> blocks, TargetId firstTarget,
+                BlockList& checked) {
   std::vector<Segment>& segments = checked.layout.segments;
   segments = SpareVector<Segment>::takeFilled(blocks.size());
   segments.resize(blocks.size());
-  Segment* next = segments.data();
-  const Region* lastLocal = nullptr;
-  const RemoteRegion* lastRemote = nullptr;
-  TargetId local = 0, remote = 0;
-  uint64_t localBytes = 0, remoteBytes = 0;
-  // One walk: lists may be long, and the caller of a post waits for it. The walk gathers into
-  // variables of its own, because stores of segments might change a member's.
-  const bool isPut = direction == Direction::kPut;
+  checked.firstLocal = firstTarget;
+  checked.firstRemote = static_cast<TargetId>(firstTarget + 1);
   WrittenExtent extent;
-  uint64_t bytes = 0;
-  bool inOrder = true;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const Block& block = blocks[i];
-    if (block.local != lastLocal || i == 0) {
-      PEERLANE_ASSIGN(local, numbers.local(block.local));
-      lastLocal = block.local;
-      localBytes = checked.locals[local]->bytes;
-      if (!isPut) extent.addTarget(local);
-    }
-    if (block.remote != lastRemote || i == 0) {
-      PEERLANE_ASSIGN(remote, numbers.remote(block.remote));
-      lastRemote = block.remote;
-      remoteBytes = block.remote->bytes();
-      if (isPut) extent.addTarget(remote);
-    }
-    if (!isInside(localBytes, block.localOffset, block.bytes)) [[unlikely]]
-      return badRange("local", localBytes, block.localOffset, block.bytes, i);
-    if (!isInside(remoteBytes, block.remoteOffset, block.bytes)) [[unlikely]]
-      return badRange("remote", remoteBytes, block.remoteOffset, block.bytes, i);
-    const Segment segment =
-        isPut ? Segment{remote, local, block.remoteOffset, block.localOffset, block.bytes}
-              : Segment{local, remote, block.localOffset, block.remoteOffset, block.bytes};
-    inOrder = inOrder && (i == 0 || writesAfter(segment, next[-1]));
-    extent.add(segment);
-    *next++ = segment;
-    bytes += block.bytes;
+  PEERLANE_RETURN_IF_ERROR(walkList(peer, blocks, checked, extent));
+  if (!checked.hasRoomForNumbers()) {
+    checked.locals.clear();
+    checked.remotes.clear();
+    checked.firstLocal = 0;
+    checked.firstRemote = BlockList::kRemoteBit;
+    extent = {};
+    PEERLANE_RETURN_IF_ERROR(walkList(peer, blocks, checked, extent));
   }
-  checked.bytes = bytes;
-  if (inOrder) return Status::ok();
-  const WrittenExtent seen = extent;  // a copy, for the address of the walk's own stays in it
-  return checkDestinations(segments, seen);
+  checked.bytes = extent.bytes;
+  return extent.isInOrder ? Status::ok() : checkDestinations(segments, extent);
 }
 
 }  // namespace
 
 Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
-                   BlockList& checked) {
+                   BlockList& checked, TargetId firstTarget) {
   checked.direction = direction;
   if (blocks.empty()) return invalid("a list without blocks; need at least one");
   if (takeGrid(peer, blocks, checked)) return Status::ok();
-  Status taken = takeList(peer, direction, blocks, checked);
+  Status taken = takeList(peer, blocks, firstTarget, checked);
   if (!taken.isOk()) SpareVector<Segment>::giveBack(std::move(checked.layout.segments));
   return taken;
 }

@@ -16,8 +16,10 @@ namespace peerlane {
 
 // Fill `checked`, which must be new. After an error it is of no use. Errors: kInvalidArgument
 // naming the block and its fault, kPermissionDenied.
+// `firstTarget`: the first number that the program of a list will give to the data, if it is known
+// (BlockLowering::firstTargetOf); another one costs a walk over the list.
 Status checkBlocks(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
-                   BlockList& checked);
+                   BlockList& checked, TargetId firstTarget = 0);
 Status checkBlocks(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,
                    BlockList& checked);
 Status checkBlocks(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks,

@@ -7,11 +7,11 @@ std::vector<BlockPiece> BlockList::pieces(std::span<const uint32_t> localIndex,
                                           std::span<const uint32_t> remoteIndex) const {
   std::vector<BlockPiece> pieces;
   const auto add = [&](const Segment& block) {
-    const size_t remote = remoteOf(block);
+    const size_t local = localOf(block), remote = remoteOf(block);
     if (isPut())
-      pieces.push_back({block.from, block.fromOffset, remote, block.toOffset, block.bytes});
+      pieces.push_back({local, block.fromOffset, remote, block.toOffset, block.bytes});
     else
-      pieces.push_back({block.to, block.toOffset, remote, block.fromOffset, block.bytes});
+      pieces.push_back({local, block.toOffset, remote, block.fromOffset, block.bytes});
   };
   if (layout.kind != CopyLayout::Kind::kIndexed) {
     layout.eachBlock(add);

@@ -30,9 +30,11 @@ struct BlockPiece {
 };
 
 struct BlockList {
-  // In `layout`, targets have these numbers until the list is lowered: local region i has number i,
-  // remote region j has number kRemoteBit + j.
+  // In `layout`, targets have these numbers until the list is lowered: local region i has number
+  // firstLocal + i, remote region j has number firstRemote + j.
   static constexpr TargetId kRemoteBit = 0x4000;
+  TargetId firstLocal = 0;
+  TargetId firstRemote = kRemoteBit;
 
   Direction direction = Direction::kPut;
   uint64_t bytes = 0;  // of one post; of one block where the layout is indexed
@@ -44,10 +46,16 @@ struct BlockList {
   bool empty() const { return locals.empty(); }
   Access wantedAccess() const { return isPut() ? Access::kRemoteWrite : Access::kRemoteRead; }
 
-  static bool isRemote(TargetId target) { return target >= kRemoteBit; }
+  bool isRemote(TargetId target) const { return target >= firstRemote; }
+  // No local region has the number of a remote one.
+  bool hasRoomForNumbers() const { return firstLocal + locals.size() <= firstRemote; }
+  // The place in `locals` of this side of a block.
+  size_t localOf(const Segment& block) const {
+    return size_t{isPut() ? block.from : block.to} - firstLocal;
+  }
   // The place in `remotes` of the peer's side of a block.
   size_t remoteOf(const Segment& block) const {
-    return size_t{isPut() ? block.to : block.from} - kRemoteBit;
+    return size_t{isPut() ? block.to : block.from} - firstRemote;
   }
 
   // All blocks in their order; indexed ones with their numbers, which were checked.

@@ -23,16 +23,16 @@
 
 namespace peerlane {
 
-TargetId BlockLowering::firstDataTarget() const {
-  if (notify_.hasMessage) return kNotifySenderFirstData;
-  return notify_.signal ? TargetId{kSignalSenderFirstData} : TargetId{0};
+TargetId BlockLowering::firstTargetOf(const OwnedNotify& notify) {
+  if (notify.hasMessage) return kNotifySenderFirstData;
+  return notify.signal ? TargetId{kSignalSenderFirstData} : TargetId{0};
 }
 
 Status BlockLowering::lower(BlockList& blocks, BlockImport& import, Program& program,
                             Binding& binding) {
   if (peer_.link().traits().scope == LinkScope::kProcess)
     PEERLANE_RETURN_IF_ERROR(checkSources(blocks));
-  base_ = firstDataTarget();
+  base_ = firstTargetOf(notify_);
   data_.reserve(blocks.locals.size() + blocks.remotes.size());
   payload_.targets.reserve(data_.capacity());
   for (const auto& local : blocks.locals) bindLocal(*local);
@@ -99,27 +99,15 @@ Status BlockLowering::bindLate(const BlockList& blocks, BlockImport& import) {
   return Status::ok();
 }
 
-// Leaves in the layout what is mapped. movePayload() emits the agent's part last, so that the CPU
-// copies while nothing of the agent's is awaited. The order between the two parts is free: no two
-// blocks of a list write the same bytes.
-template <typename IsMapped>
-void BlockLowering::splitForAgent(const IsMapped& isMapped) {
-  std::vector<Segment>& segments = payload_.layout.segments;
-  const auto byAgent = std::stable_partition(segments.begin(), segments.end(), isMapped);
-  payload_.byAgent.assign(byAgent, segments.end());
-  segments.erase(byAgent, segments.end());
-}
-
 // The layout with the numbers of the program's targets.
 void BlockLowering::takeLayout(BlockList& blocks) {
+  const TargetId firstLocal = blocks.firstLocal, firstRemote = blocks.firstRemote;
+  const auto remoteBase = static_cast<TargetId>(base_ + blocks.locals.size());
   // By value, here and below: stores of segments might change a member.
-  const auto numbered = [base = base_, locals = blocks.locals.size()](TargetId target) {
-    return static_cast<TargetId>(
-        base + (BlockList::isRemote(target) ? locals + (target - BlockList::kRemoteBit) : target));
-  };
-  const auto renumber = [numbered](Segment& segment) {
-    segment.to = numbered(segment.to);
-    segment.from = numbered(segment.from);
+  const auto renumber = [=, base = base_](Segment& segment) {
+    for (TargetId* const target : {&segment.to, &segment.from})
+      *target = static_cast<TargetId>(*target >= firstRemote ? remoteBase + (*target - firstRemote)
+                                                             : base + (*target - firstLocal));
   };
   // Moved, not copied: lists may be long.
   std::vector<Segment> segments = std::move(blocks.layout.segments);
@@ -132,20 +120,29 @@ void BlockLowering::takeLayout(BlockList& blocks) {
   payload_.layout.toNumbers = std::move(toNumbers);
   payload_.layout.fromNumbers = std::move(fromNumbers);
   if (blocks.layout.kind != CopyLayout::Kind::kScattered) return renumber(payload_.layout.first);
-  // In one walk, for the caller of a post waits for it.
+  // Mostly the list has these numbers already.
+  if (firstLocal != base_ || firstRemote != remoteBase)
+    std::for_each(segments.begin(), segments.end(), renumber);
+  payload_.layout.segments = std::move(segments);
+  splitForAgent();
+}
+
+// Leaves in the layout what is mapped, unless nothing is. movePayload() emits the agent's part
+// last, so that the CPU copies while nothing of the agent's is awaited. The order between the two
+// parts is free: no two blocks of a list write the same bytes.
+void BlockLowering::splitForAgent() {
+  const auto isHere = [](const BoundTarget& target) { return target.address != nullptr; };
+  if (std::all_of(data_.begin(), data_.end(), isHere)) return;
   const auto isMapped = [base = base_, data = data_.data()](const Segment& segment) {
     return data[segment.to - base].address != nullptr &&
            data[segment.from - base].address != nullptr;
   };
-  bool areAllMapped = true, isNoneMapped = true;
-  for (Segment& segment : segments) {
-    renumber(segment);
-    const bool mapped = isMapped(segment);
-    areAllMapped = areAllMapped && mapped;
-    isNoneMapped = isNoneMapped && !mapped;
-  }
-  payload_.layout.segments = std::move(segments);
-  if (!areAllMapped && !isNoneMapped) splitForAgent(isMapped);
+  std::vector<Segment>& segments = payload_.layout.segments;
+  if (std::none_of(segments.begin(), segments.end(), isMapped)) return;
+  const auto byAgent = std::stable_partition(segments.begin(), segments.end(), isMapped);
+  if (byAgent == segments.end()) return;
+  payload_.byAgent.assign(byAgent, segments.end());
+  segments.erase(byAgent, segments.end());
 }
 
 BoundTarget BlockLowering::slabTarget(uint64_t offset, uint64_t bytes) const {

@@ -28,6 +28,9 @@ class BlockLowering {
   BlockLowering(const PeerCore& peer, OwnedNotify& notify, std::byte* slabWindow, Device device)
       : peer_(peer), notify_(notify), slabWindow_(slabWindow), device_(device) {}
 
+  // The first number of the payload's targets in the program.
+  static TargetId firstTargetOf(const OwnedNotify& notify);
+
   // Once. The blocks of a list move into the program. Requires: imported. Or not
   // imported, wholly or in part: then the one remote region is bound to lateBase(). Errors:
   // kNotPrepared (several remote regions, not all imported), kPermissionDenied, kNotSupported for
@@ -36,14 +39,12 @@ class BlockLowering {
   Status lower(BlockList& blocks, BlockImport& import, Program& program, Binding& binding);
 
  private:
-  TargetId firstDataTarget() const;
   void bindLocal(const RegionRecord& region);
   Status bindRemotes(const BlockList& blocks, BlockImport& import);
   Status bindRemote(const RemoteRegion& remote, Access wanted);
   Status bindLate(const BlockList& blocks, BlockImport& import);
   void takeLayout(BlockList& blocks);
-  template <typename IsMapped>
-  void splitForAgent(const IsMapped& isMapped);
+  void splitForAgent();
 
   BoundTarget slabTarget(uint64_t offset, uint64_t bytes) const;
   BoundTarget signalTarget() const;

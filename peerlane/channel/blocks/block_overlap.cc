@@ -78,9 +78,9 @@ std::vector<Range> rangesOfRegions(const BlockList& blocks) {
 
 std::vector<Range> rangesOfBlocks(const BlockList& blocks) {
   const auto baseOf = [&](TargetId target) -> const std::byte* {
-    return BlockList::isRemote(target)
-               ? blocks.remotes[target - BlockList::kRemoteBit].slot()->region->memory.mapped
-               : blocks.locals[target]->base;
+    return blocks.isRemote(target)
+               ? blocks.remotes[target - blocks.firstRemote].slot()->region->memory.mapped
+               : blocks.locals[target - blocks.firstLocal]->base;
   };
   std::vector<Range> ranges;
   blocks.layout.eachBlock([&](const Segment& block) {
@@ -93,6 +93,29 @@ std::vector<Range> rangesOfBlocks(const BlockList& blocks) {
 }
 
 }  // namespace
+
+// In variables of its own: the compiler must assume that a segment may be a member.
+void WrittenExtent::add(std::span<const Segment> segments) {
+  uint64_t leastOne = least, mostOne = most, firstOne = first, lastOne = last, before = end,
+           all = 0;
+  bool overtakes = false;
+  for (const Segment& segment : segments) {
+    leastOne = std::min(leastOne, segment.bytes);
+    mostOne = std::max(mostOne, segment.bytes);
+    firstOne = std::min(firstOne, segment.toOffset);
+    lastOne = std::max(lastOne, segment.toOffset);
+    overtakes |= segment.toOffset < before;
+    before = segment.toOffset + segment.bytes;
+    all += segment.bytes;
+  }
+  least = leastOne;
+  most = mostOne;
+  first = firstOne;
+  last = lastOne;
+  end = before;
+  bytes += all;
+  isInOrder = isInOrder && !overtakes;
+}
 
 // Lists mostly come in order, and then nobody calls this; pages in any order are looked at on a
 // grid; else the blocks are put in order.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "peerlane/channel/blocks/block_list.h"
@@ -14,19 +15,18 @@
 
 namespace peerlane {
 
-// Where the blocks of a list write, gathered in the one walk that checks the list.
+// Where the blocks of a list write, gathered as the list is checked.
 struct WrittenExtent {
-  // Of the first segment, and of each whose target is not that of the segment before.
+  // Before the first segment that writes to a target.
   void addTarget(TargetId to) {
+    isInOrder = isInOrder && (most == 0 || to >= lastTo);
+    if (to != lastTo) end = 0;
+    lastTo = to;
     leastTo = std::min(leastTo, to);
     mostTo = std::max(mostTo, to);
   }
-  void add(const Segment& segment) {
-    least = std::min(least, segment.bytes);
-    most = std::max(most, segment.bytes);
-    first = std::min(first, segment.toOffset);
-    last = std::max(last, segment.toOffset);
-  }
+  // Segments that write to that target, after those added before.
+  void add(std::span<const Segment> segments);
   bool isUniform() const { return leastTo == mostTo && least == most; }
 
   // Granules of a power of two of bytes, no larger than any block. They are numbered from that of
@@ -37,13 +37,16 @@ struct WrittenExtent {
   }
   int targetBits() const { return std::bit_width(unsigned{mostTo} - leastTo); }
 
-  TargetId leastTo = kNoTarget, mostTo = 0;
+  // Each block begins after all bytes that the one before it writes: nothing overlaps.
+  bool isInOrder = true;
+  TargetId leastTo = kNoTarget, mostTo = 0, lastTo = 0;
   uint64_t least = UINT64_MAX, most = 0;  // bytes of a block
   uint64_t first = UINT64_MAX, last = 0;  // offsets of blocks
+  uint64_t end = 0;                       // of the block added last
+  uint64_t bytes = 0;                     // of all
 };
 
-// The second block writes after all bytes that the first one writes. A list in which this holds
-// for every two neighbours has no overlap.
+// The second block writes after all bytes that the first one writes.
 inline bool writesAfter(const Segment& second, const Segment& first) {
   return second.to != first.to ? second.to > first.to
                                : second.toOffset >= first.toOffset + first.bytes;

@@ -31,12 +31,14 @@ bool isThere(const RegionRecord& region, bool isWritten) {
 
 }  // namespace
 
-Status BlockProgram::take(const PeerCore& peer, Direction direction,
-                          std::span<const Block> blocks) {
-  return checkBlocks(peer, direction, blocks, list_);
+Status BlockProgram::take(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
+                          const OwnedNotify* notify) {
+  return checkBlocks(peer, direction, blocks, list_,
+                     notify != nullptr ? BlockLowering::firstTargetOf(*notify) : TargetId{0});
 }
 
-Status BlockProgram::take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks) {
+Status BlockProgram::take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,
+                          const OwnedNotify* /*notify*/) {
   return checkBlocks(peer, direction, blocks, list_);
 }
 

@@ -29,8 +29,11 @@ class BlockProgram {
  public:
   // Takes the blocks of one post: rights, ranges, overlaps and owners are checked, nothing is
   // imported. Once.
-  Status take(const PeerCore& peer, Direction direction, std::span<const Block> blocks);
-  Status take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks);
+  // `notify`: what will be lowered with them; null: not known.
+  Status take(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
+              const OwnedNotify* notify = nullptr);
+  Status take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,
+              const OwnedNotify* notify = nullptr);
   Status take(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks);
 
   // Asks for what is not imported: regions, and of those in chunks what these blocks touch. True

@@ -31,8 +31,9 @@ Result<TargetId> RegionNumbers::local(const Region* region) {
   auto& locals = list_.locals;
   const RegionRecord* const record = region->record().get();
   const size_t few = search(locals, [record](const auto& known) { return known.get() == record; });
-  const auto next = static_cast<TargetId>(locals.size());
-  if (few < std::min(locals.size(), kSearched)) return static_cast<TargetId>(few);
+  const auto next = static_cast<TargetId>(list_.firstLocal + locals.size());
+  if (few < std::min(locals.size(), kSearched))
+    return static_cast<TargetId>(list_.firstLocal + few);
   if (locals.size() >= kSearched)
     if (const auto found = locals_.find(record); found != locals_.end()) return found->second;
   if (locals.size() >= kMaxRegions)
@@ -52,9 +53,9 @@ Result<TargetId> RegionNumbers::remote(const RemoteRegion* region) {
   const size_t few = search(remotes, [&key](const RemoteRegion& known) {
     return RemoteKey(known.reference().allocation, known.reference().generation) == key;
   });
-  const auto next = static_cast<TargetId>(BlockList::kRemoteBit + remotes.size());
+  const auto next = static_cast<TargetId>(list_.firstRemote + remotes.size());
   if (few < std::min(remotes.size(), kSearched))
-    return static_cast<TargetId>(BlockList::kRemoteBit + few);
+    return static_cast<TargetId>(list_.firstRemote + few);
   if (remotes.size() >= kSearched)
     if (const auto found = remotes_.find(key); found != remotes_.end()) return found->second;
   const Access wanted = list_.wantedAccess();

@@ -100,7 +100,7 @@ Status DeviceTransfer::enqueue() {
   OwnedNotify byStream;
   byStream.signal = notify_.signal;
   byStream.signalAdd = notify_.signalAdd;
-  PEERLANE_ASSIGN(const auto program, prepare(std::move(byStream)));
+  PEERLANE_ASSIGN(const auto program, prepare(std::move(byStream), true));
   PEERLANE_ASSIGN(post_, executor_.post(*program, options_.deviceStream));
   return Status::ok();
 }
@@ -108,12 +108,13 @@ Status DeviceTransfer::enqueue() {
 // By a turn, which must not stop in the driver.
 Status DeviceTransfer::submitDeferred() {
   PEERLANE_RETURN_IF_ERROR(enterGates(false));
-  PEERLANE_ASSIGN(auto program, prepare(OwnedNotify()));
+  PEERLANE_ASSIGN(auto program, prepare(OwnedNotify(), false));
   deferred_ = executor_.submitDeferred(std::move(program));
   return Status::ok();
 }
 
-Result<std::unique_ptr<DeviceProgram>> DeviceTransfer::prepare(OwnedNotify byStream) {
+Result<std::unique_ptr<DeviceProgram>> DeviceTransfer::prepare(OwnedNotify byStream,
+                                                               bool isPostedNow) {
   std::byte* window = nullptr;
   if (byStream.signal) {
     PEERLANE_ASSIGN(window, peer_->windows().peers());
@@ -122,8 +123,9 @@ Result<std::unique_ptr<DeviceProgram>> DeviceTransfer::prepare(OwnedNotify byStr
   Binding binding;
   PEERLANE_RETURN_IF_ERROR(
       blocks_.lower(*peer_, byStream, program, binding, window, executor_.device()));
-  auto lowered =
-      executor_.prepare(program, binding, {.engine = options_.engine, .ctas = options_.ctas});
+  auto lowered = executor_.prepare(
+      program, binding,
+      {.engine = options_.engine, .ctas = options_.ctas, .isPostedNow = isPostedNow});
   // The next post of this thread takes the room of a long list again.
   for (CopyLayout& list : program.lists) SpareVector<Segment>::giveBack(std::move(list.segments));
   return lowered;

@@ -51,7 +51,7 @@ class DeviceTransfer final : public Operation, public Task {
   Status enqueueLate();
   Status submitDeferred();
   // With the notification that the stream delivers.
-  Result<std::unique_ptr<DeviceProgram>> prepare(OwnedNotify byStream);
+  Result<std::unique_ptr<DeviceProgram>> prepare(OwnedNotify byStream, bool isPostedNow);
   // The host adds to the signal, and not the stream.
   bool hostSignals() const { return isLate_ || deferred_ != nullptr; }
   void leaveGates();

@@ -32,7 +32,7 @@ Result<Transfer> post(const Peer& peer, Direction direction, const Blocks& block
   PEERLANE_ASSIGN(OwnedNotify owned, ownNotify(options.notify));
   PEERLANE_RETURN_IF_ERROR(roomFor(owned, *peer.core()));
   BlockProgram program;
-  PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks));
+  PEERLANE_RETURN_IF_ERROR(program.take(*peer.core(), direction, blocks, &owned));
   for (const auto& local : program.locals())
     if (!local->gate.open()) return local->whyClosed();
   if (const std::string why = program.whyStaged(*peer.core(), options.deviceStream); !why.empty())

@@ -117,6 +117,8 @@ class DeviceExecutor {
     Engine engine = Engine::kAuto;
     uint32_t ctas = 0;      // for kSm; 0: as many as are useful
     bool repeated = false;  // worth putting descriptors into device memory
+    // post() is called once, at once: descriptors may go where the device reads them.
+    bool isPostedNow = false;
   };
 
   virtual ~DeviceExecutor() = default;

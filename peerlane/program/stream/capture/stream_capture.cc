@@ -151,7 +151,7 @@ Status StreamCapture::launch(const StreamProgram& program, void* stream,
     work.counter->add(tail, program.counterAdd());
   }
   if (program.engine() == Engine::kCe && !indices.onDevice) {
-    std::vector<kernel::CopyPiece> pieces = program.pieces();
+    std::vector<kernel::CopyPiece> pieces(program.pieces().begin(), program.pieces().end());
     if (program.blocks().blockBytes != 0) program.expand(indices, pieces);
     PEERLANE_RETURN_IF_ERROR(CopyEngine::oneByOne(pieces, stream));
     if (tail.isEmpty()) return Status::ok();

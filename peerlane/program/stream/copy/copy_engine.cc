@@ -8,7 +8,7 @@ namespace peerlane::stream {
 
 using cuda::check;
 
-Status CopyEngine::oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream) {
+Status CopyEngine::oneByOne(std::span<const kernel::CopyPiece> pieces, void* stream) {
   const auto address = [](const std::byte* at) { return reinterpret_cast<CUdeviceptr>(at); };
   for (const kernel::CopyPiece& piece : pieces)
     PEERLANE_RETURN_IF_ERROR(
@@ -18,7 +18,7 @@ Status CopyEngine::oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* 
   return Status::ok();
 }
 
-Status CopyEngine::batch([[maybe_unused]] const std::vector<kernel::CopyPiece>& pieces,
+Status CopyEngine::batch([[maybe_unused]] std::span<const kernel::CopyPiece> pieces,
                          [[maybe_unused]] void* stream) {
 #if CUDART_VERSION >= 12080
   to_.clear();
@@ -48,7 +48,7 @@ Status CopyEngine::batch([[maybe_unused]] const std::vector<kernel::CopyPiece>& 
 #endif
 }
 
-Status CopyEngine::copy(const std::vector<kernel::CopyPiece>& pieces, void* stream) {
+Status CopyEngine::copy(std::span<const kernel::CopyPiece> pieces, void* stream) {
   // CUDA's default stream does not accept batches.
   if (pieces.size() < 2 || stream == nullptr ||
       batches_.load(std::memory_order_relaxed) == Batches::kRefused)

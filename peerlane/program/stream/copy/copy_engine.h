@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,15 +19,15 @@ namespace peerlane::stream {
 class CopyEngine {
  public:
   // Enqueues all pieces on `stream` (a CUstream of the current context).
-  Status copy(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+  Status copy(std::span<const kernel::CopyPiece> pieces, void* stream);
   // The same without batches, which graphs do not accept.
-  static Status oneByOne(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+  static Status oneByOne(std::span<const kernel::CopyPiece> pieces, void* stream);
   std::string explain() const;
 
  private:
   enum class Batches : uint8_t { kUntried, kWork, kRefused };
 
-  Status batch(const std::vector<kernel::CopyPiece>& pieces, void* stream);
+  Status batch(std::span<const kernel::CopyPiece> pieces, void* stream);
 
   // Release by copy(); acquire by explain(), which may come from any thread meanwhile.
   std::atomic<Batches> batches_{Batches::kUntried};

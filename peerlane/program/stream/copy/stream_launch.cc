@@ -10,7 +10,7 @@ Status describeCopies(const StreamProgram& program, const DeviceIndices& given, 
                       PinnedBlock& held) {
   launch.ctas = program.ctas();
   launch.method = program.method();
-  const std::vector<kernel::CopyPiece>& pieces = program.pieces();
+  const std::span<const kernel::CopyPiece> pieces = program.pieces();
   if (program.blocks().blockBytes != 0) {
     launch.blocks = program.blocks();
     const DeviceIndices indices = program.isIndexed() ? given : program.numbers();
@@ -27,6 +27,8 @@ Status describeCopies(const StreamProgram& program, const DeviceIndices& given, 
     std::memcpy(held.data + bytes, indices.from, bytes);
     launch.blocks.toIndex = reinterpret_cast<const uint32_t*>(held.data);
     launch.blocks.fromIndex = reinterpret_cast<const uint32_t*>(held.data + bytes);
+  } else if (program.isFar()) {
+    launch.list = program.farList();
   } else if (program.uploaded().count != 0) {
     launch.list = program.uploaded();
   } else if (pieces.size() <= kernel::kInlinePieces) {

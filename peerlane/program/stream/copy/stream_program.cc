@@ -47,6 +47,7 @@ Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
   PEERLANE_ASSIGN(const std::byte* const from,
                   placeOf(binding, segment.from, segment.fromOffset, segment.bytes));
   const kernel::CopyPiece piece{from, to, segment.bytes};
+  keepNear();
   bytes_ += piece.bytes;
   if (!pieces_.empty() && touch(pieces_.back(), piece) && areSame(last_, segment))
     pieces_.back().bytes += piece.bytes;
@@ -56,8 +57,10 @@ Status StreamProgram::addCopy(const Binding& binding, const Segment& segment) {
   return Status::ok();
 }
 
-// The loop of long lists: no Result per piece.
-Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segment>& segments) {
+// The loop of long lists: no Result per piece. add() gets the pieces, neighbours merged.
+template <typename Add>
+Status StreamProgram::eachPiece(const Binding& binding, const std::vector<Segment>& segments,
+                                const Add& add) {
   // Mostly the targets are those of the segment before.
   struct Found {
     TargetId id = kNoTarget;
@@ -73,16 +76,9 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
       return address != nullptr && offset <= bytes && count <= bytes - offset;
     }
   };
-  if (segments.empty()) return unsupported("a list without segments");
   Found to, from;
   // Gathered in local variables, because the compiler must assume that storing a piece changes a
   // member.
-  const size_t known = pieces_.size();
-  if (pieces_.empty())
-    pieces_ = SpareVector<kernel::CopyPiece>::takeFilled(segments.size());
-  else
-    pieces_.resize(known + segments.size());
-  kernel::CopyPiece* next = pieces_.data() + known;
   kernel::CopyPiece last;
   const Segment* before = segments.data();
   uint64_t bytes = 0;
@@ -96,23 +92,48 @@ Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segm
     if (touch(last, piece) && areSame(*before, segment)) {
       last.bytes += piece.bytes;
     } else {
-      if (last.bytes != 0) *next++ = last;
+      if (last.bytes != 0) add(last);
       last = piece;
     }
     before = &segment;
   }
-  *next++ = last;
-  pieces_.resize(static_cast<size_t>(next - pieces_.data()));
+  add(last);
   last_ = *before;
   bytes_ += bytes;
   return Status::ok();
 }
 
-Status StreamProgram::addList(const Binding& binding, const CopyLayout& list) {
-  if (list.kind == CopyLayout::Kind::kScattered) {
-    return addSegments(binding, list.segments);
+Status StreamProgram::addSegments(const Binding& binding, const std::vector<Segment>& segments,
+                                  PinnedPool* pool) {
+  if (segments.empty()) return unsupported("a list without segments");
+  if (pool != nullptr && pieces().empty() && segments.size() > kernel::kInlinePieces) {
+    PEERLANE_RETURN_IF_ERROR(far_.open(*pool, segments.size()));
+    FarPieces::Writer far = far_.begin();
+    PEERLANE_RETURN_IF_ERROR(
+        eachPiece(binding, segments, [&far](const auto& piece) { far.add(piece); }));
+    far_.finish(far);
+    // So few travel in the parameters of a launch.
+    if (far_.pieces().size() <= kernel::kInlinePieces) keepNear();
+    return Status::ok();
   }
-  if (!pieces_.empty() || blocks_.blockBytes != 0)
+  keepNear();
+  if (pieces_.empty())
+    pieces_ = SpareVector<kernel::CopyPiece>::take(segments.size());
+  else
+    pieces_.reserve(pieces_.size() + segments.size());
+  return eachPiece(binding, segments,
+                   [&near = pieces_](const auto& piece) { near.push_back(piece); });
+}
+
+void StreamProgram::keepNear() {
+  if (far_.empty()) return;
+  pieces_.assign(far_.pieces().begin(), far_.pieces().end());
+  far_.clear();
+}
+
+Status StreamProgram::addList(const Binding& binding, const CopyLayout& list, PinnedPool* pool) {
+  if (list.kind == CopyLayout::Kind::kScattered) return addSegments(binding, list.segments, pool);
+  if (!pieces().empty() || blocks_.blockBytes != 0)
     return unsupported("more than one list of blocks in a program");
   indexed_ = list.kind == CopyLayout::Kind::kIndexed;
   toNumbers_ = list.toNumbers;
@@ -162,25 +183,26 @@ Status StreamProgram::expandBlocks() {
 }
 
 size_t StreamProgram::descriptorBytes() const {
-  return pieces_.size() * (sizeof(kernel::CopyPiece) + sizeof(uint64_t));
+  return pieces().size() * (sizeof(kernel::CopyPiece) + sizeof(uint64_t));
 }
 
 kernel::PieceList StreamProgram::writeDescriptors(std::byte* at, std::byte* seenAt) const {
-  const size_t piecesBytes = pieces_.size() * sizeof(kernel::CopyPiece);
-  std::memcpy(at, pieces_.data(), piecesBytes);
+  const std::span<const kernel::CopyPiece> all = pieces();
+  const size_t piecesBytes = all.size_bytes();
+  std::memcpy(at, all.data(), piecesBytes);
   auto* ends = reinterpret_cast<uint64_t*>(at + piecesBytes);
   uint64_t tiles = 0;
-  for (size_t i = 0; i < pieces_.size(); ++i) ends[i] = tiles += copyTiles(pieces_[i].bytes);
+  for (size_t i = 0; i < all.size(); ++i) ends[i] = tiles += copyTiles(all[i].bytes);
   return {.pieces = reinterpret_cast<const kernel::CopyPiece*>(seenAt),
           .tileEnds = reinterpret_cast<const uint64_t*>(seenAt + piecesBytes),
-          .count = pieces_.size(),
+          .count = all.size(),
           .tiles = tiles,
           .isFar = seenAt == at};
 }
 
 Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(
     const Program& program, const Binding& binding, const DeviceExecutor::Preferences& preferences,
-    const EngineChoice& choice) {
+    const EngineChoice& choice, PinnedPool* pool) {
   auto made = std::make_unique<StreamProgram>();
   if (std::any_of(program.targets.begin(), program.targets.end(),
                   [](const Target& target) { return target.packets; }))
@@ -192,7 +214,8 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(
       PEERLANE_RETURN_IF_ERROR(made->addCopy(
           binding, {op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes}));
     } else if (op.code == OpCode::kCopyList) {
-      PEERLANE_RETURN_IF_ERROR(made->addList(binding, program.lists[op.list]));
+      PEERLANE_RETURN_IF_ERROR(
+          made->addList(binding, program.lists[op.list], preferences.isPostedNow ? pool : nullptr));
     } else if (op.code == OpCode::kAdd64 && op.operand.cursor == kNoCursor) {
       PEERLANE_ASSIGN(made->counter_,
                       placeOf(binding, op.to.target, op.to.offset, sizeof(uint64_t)));
@@ -214,7 +237,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(
     PEERLANE_RETURN_IF_ERROR(made->expandBlocks());
   const uint64_t count = made->blocks_.blockBytes != 0
                              ? std::max<uint64_t>(1, made->indexed_ ? 2 : made->blocks_.count)
-                             : made->pieces_.size();
+                             : made->pieces().size();
   made->engine_ = preferences.engine;
   made->ctas_ = preferences.ctas;
   if (preferences.engine == Engine::kAuto)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "peerlane/program/kernel/copy/copy_kernel.h"
 #include "peerlane/program/stream/copy/engine_choice.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
+#include "peerlane/program/stream/pools/far_pieces.h"
 
 namespace peerlane::stream {
 
@@ -25,15 +27,24 @@ class StreamProgram final : public DeviceProgram {
   StreamProgram& operator=(const StreamProgram&) = delete;
 
   // Any number of copies and lists, then at most one addition. kNotSupported naming any other op.
+  // `pool`: where a long list may go if the preferences say that it is posted now.
   static Result<std::unique_ptr<StreamProgram>> lower(
       const Program& program, const Binding& binding,
-      const DeviceExecutor::Preferences& preferences, const EngineChoice& choice);
+      const DeviceExecutor::Preferences& preferences, const EngineChoice& choice,
+      PinnedPool* pool = nullptr);
   Engine engine() const override { return engine_; }
   uint64_t bytes() const override { return bytes_; }
 
   bool isIndexed() const { return indexed_; }
-  // One of the two is empty.
-  const std::vector<kernel::CopyPiece>& pieces() const { return pieces_; }
+  // One of these and the blocks is empty.
+  std::span<const kernel::CopyPiece> pieces() const {
+    return far_.empty() ? std::span<const kernel::CopyPiece>(pieces_) : far_.pieces();
+  }
+  // Descriptors that lie where the kernel reads them. Whoever has launched it takes their memory
+  // over, because the program may end before the kernel.
+  bool isFar() const { return !far_.empty(); }
+  kernel::PieceList farList() const { return far_.list(); }
+  PinnedBlock takeFar() { return far_.takeOver(); }
   const kernel::BlockList& blocks() const { return blocks_; }
   // The numbers of the blocks, where the program has them: they stand in for those of a post.
   DeviceIndices numbers() const {
@@ -69,11 +80,16 @@ class StreamProgram final : public DeviceProgram {
 
  private:
   Status addCopy(const Binding& binding, const Segment& segment);
-  Status addSegments(const Binding& binding, const std::vector<Segment>& segments);
-  Status addList(const Binding& binding, const CopyLayout& list);
+  Status addSegments(const Binding& binding, const std::vector<Segment>& segments,
+                     PinnedPool* pool);
+  template <typename Add>
+  Status eachPiece(const Binding& binding, const std::vector<Segment>& segments, const Add& add);
+  void keepNear();
+  Status addList(const Binding& binding, const CopyLayout& list, PinnedPool* pool);
 
   std::vector<kernel::CopyPiece> pieces_;
-  Segment last_;  // what the last piece ends with, but for lists of equal blocks
+  FarPieces far_;  // in place of those
+  Segment last_;   // what the last piece ends with, but for lists of equal blocks
   kernel::BlockList blocks_;
   bool indexed_ = false;
   std::vector<uint32_t> toNumbers_;

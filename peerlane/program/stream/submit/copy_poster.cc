@@ -17,7 +17,7 @@ uint64_t* plainWord(std::atomic<uint64_t>* word) {
 }  // namespace
 
 // Only kernels can read block numbers in device memory.
-Result<DevicePost> CopyPoster::post(const StreamProgram& program, SubmissionQueue& queue,
+Result<DevicePost> CopyPoster::post(StreamProgram& program, SubmissionQueue& queue,
                                     const DeviceIndices& indices,
                                     const CounterWords::Claim* counter, bool behindWait,
                                     const std::atomic<uint64_t>* abort) {
@@ -37,7 +37,7 @@ Result<std::atomic<uint64_t>*> CopyPoster::faultWord(SubmissionQueue& queue, uin
   return queue.faults + number % SubmissionQueue::kFaults;
 }
 
-Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, SubmissionQueue& queue,
+Result<DevicePost> CopyPoster::byKernel(StreamProgram& program, SubmissionQueue& queue,
                                         const DeviceIndices& indices,
                                         const CounterWords::Claim* counter, bool behindWait,
                                         const std::atomic<uint64_t>* abort) {
@@ -64,6 +64,7 @@ Result<DevicePost> CopyPoster::byKernel(const StreamProgram& program, Submission
     return launched;
   }
   const DevicePost post = queue.completionEnqueued(fault);
+  if (program.isFar()) held = program.takeFar();
   if (held.data != nullptr) queue.held.emplace_back(post, held);
   return post;
 }

@@ -19,14 +19,14 @@ class CopyPoster {
   // With the GPU current. `counter`: the claimed word to which the post adds, or null.
   // `behindWait`: the last work on the stream is a wait for a word; the launch must not begin
   // before that wait ends. `abort`: the abort word, or null; kernels copy nothing if it is not 0.
-  Result<DevicePost> post(const StreamProgram& program, SubmissionQueue& queue,
+  Result<DevicePost> post(StreamProgram& program, SubmissionQueue& queue,
                           const DeviceIndices& indices, const CounterWords::Claim* counter,
                           bool behindWait = false, const std::atomic<uint64_t>* abort = nullptr);
   std::string explain() const { return copyEngine_.explain(); }
 
  private:
   Result<std::atomic<uint64_t>*> faultWord(SubmissionQueue& queue, uint64_t number);
-  Result<DevicePost> byKernel(const StreamProgram& program, SubmissionQueue& queue,
+  Result<DevicePost> byKernel(StreamProgram& program, SubmissionQueue& queue,
                               const DeviceIndices& indices, const CounterWords::Claim* counter,
                               bool behindWait, const std::atomic<uint64_t>* abort);
   Result<DevicePost> byCopyEngine(const StreamProgram& program, SubmissionQueue& queue,

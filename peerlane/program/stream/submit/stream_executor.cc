@@ -136,7 +136,7 @@ class StreamExecutor final : public DeviceExecutor {
   Status checkCapture(DeviceStream stream);
   Status makeRooms(SubmissionQueue& queue, std::span<const StepCall> calls);
   // Of a program that adds to a counter.
-  Result<DevicePost> postCounted(const StreamProgram& program, SubmissionQueue& queue,
+  Result<DevicePost> postCounted(StreamProgram& program, SubmissionQueue& queue,
                                  const DeviceIndices& indices)
       PEERLANE_REQUIRES(mutex_, counters_->mutex);
 
@@ -212,11 +212,11 @@ bool StreamExecutor::owns(DeviceStream stream) {
 Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
                                                                const Binding& binding,
                                                                const Preferences& preferences) {
-  PEERLANE_ASSIGN(auto lowered, StreamProgram::lower(program, binding, preferences, choice_));
-  if (preferences.repeated && lowered->pieces().size() > kUploadedPieces &&
-      lowered->engine() != Engine::kCe)
-    PEERLANE_RETURN_IF_ERROR(upload(*lowered));
-  return std::unique_ptr<DeviceProgram>(std::move(lowered));
+  PEERLANE_ASSIGN(auto made, StreamProgram::lower(program, binding, preferences, choice_, &pool_));
+  if (preferences.repeated && made->pieces().size() > kUploadedPieces &&
+      made->engine() != Engine::kCe)
+    PEERLANE_RETURN_IF_ERROR(upload(*made));
+  return std::unique_ptr<DeviceProgram>(std::move(made));
 }
 
 // Descriptors of a plan: every post reads them from the device's own memory.
@@ -242,7 +242,7 @@ Status StreamExecutor::upload(StreamProgram& program) {
 
 Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
                                         const DeviceIndices& indices) {
-  const auto& program = static_cast<const StreamProgram&>(base);
+  auto& program = static_cast<StreamProgram&>(base);
   const CurrentContext current(*gpu_);
   // Until the stream has the work: it must get its numbers in the order in which they are counted.
   const PostingGuard lock(mutex_);
@@ -259,7 +259,7 @@ std::unique_ptr<DeferredSubmission> StreamExecutor::submitDeferred(
   return submissionThread_.add(std::move(program));
 }
 
-Result<DevicePost> StreamExecutor::postCounted(const StreamProgram& program, SubmissionQueue& queue,
+Result<DevicePost> StreamExecutor::postCounted(StreamProgram& program, SubmissionQueue& queue,
                                                const DeviceIndices& indices) {
   CounterWords& words = counters_->words;
   const CounterWords::Claim claim = words.claim(program.counter(), queue, program.counterAdd());
@@ -342,7 +342,7 @@ Result<DevicePost> StreamExecutor::enqueueHeld(SubmissionQueue& queue,
                                                const HeldWork& work) {
   if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(queue.stream, word, work.value));
   if (work.program != nullptr)
-    return copies_.post(static_cast<const StreamProgram&>(*work.program), queue, {}, nullptr,
+    return copies_.post(static_cast<StreamProgram&>(*work.program), queue, {}, nullptr,
                         /*behindWait=*/work.value != 0, work.abort);
   return enqueueCompletion(queue);
 }

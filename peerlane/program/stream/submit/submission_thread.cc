@@ -67,14 +67,14 @@ void SubmissionThread::run() {
     std::shared_ptr<DeferredSubmission::Job> next = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    next->run([this](const DeviceProgram& program) { return post(program); });
+    next->run([this](DeviceProgram& program) { return post(program); });
     next.reset();
     lock.lock();
   }
 }
 
-Result<DevicePost> SubmissionThread::post(const DeviceProgram& base) {
-  const auto& program = static_cast<const StreamProgram&>(base);
+Result<DevicePost> SubmissionThread::post(DeviceProgram& base) {
+  auto& program = static_cast<StreamProgram&>(base);
   PEERLANE_CHECK(program.counter() == nullptr);
   PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of({}));
   return copies_.post(program, *queue, {}, nullptr);

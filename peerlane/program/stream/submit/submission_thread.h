@@ -45,7 +45,7 @@ class SubmissionThread {
 
  private:
   void run();
-  Result<DevicePost> post(const DeviceProgram& program);
+  Result<DevicePost> post(DeviceProgram& program);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
   PinnedPool pool_{gpu_};  // used by the thread alone, as the next two
