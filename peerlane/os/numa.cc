@@ -2,12 +2,16 @@
 #include "peerlane/os/numa.h"
 
 #include <hwloc.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
+#include <string>
 
 namespace peerlane {
 namespace {
@@ -16,6 +20,22 @@ struct FreeBitmap {
   void operator()(hwloc_bitmap_s* bitmap) const { hwloc_bitmap_free(bitmap); }
 };
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
+
+// Below 0: not known.
+template <size_t kCount>
+std::array<int, kCount> nodesOf(const std::array<const void*, kCount>& addresses) {
+  const auto pageBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  std::array<void*, kCount> pages;
+  for (size_t i = 0; i < kCount; ++i)
+    pages[i] =
+        reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(addresses[i]) & ~(pageBytes - 1));
+  std::array<int, kCount> nodes;
+  nodes.fill(-1);
+  // No nodes to move to: it only says where the pages are, and touches nothing.
+  if (::syscall(SYS_move_pages, 0, kCount, pages.data(), nullptr, nodes.data(), 0) != 0)
+    nodes.fill(-1);
+  return nodes;
+}
 
 }  // namespace
 
@@ -63,13 +83,26 @@ int NumaPlaces::placeOf(const void* address) const {
 }
 
 std::optional<int> numaNodeOf(const void* address) {
-  const auto pageBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  void* page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~(pageBytes - 1));
-  int node = -1;
-  // No nodes to move to: it only says where the page is, and touches nothing.
-  if (::syscall(SYS_move_pages, 0, 1UL, &page, nullptr, &node, 0) != 0 || node < 0)
-    return std::nullopt;
-  return node;
+  const std::array<int, 1> node = nodesOf<1>({address});
+  return node[0] < 0 ? std::nullopt : std::optional(node[0]);
+}
+
+bool hasSeveralNumaNodes() {
+  // "0", or "0-1,4".
+  static const bool hasSeveral = [] {
+    std::string nodes;
+    std::ifstream("/sys/devices/system/node/has_memory") >> nodes;
+    return nodes.find_first_of("-,") != std::string::npos;
+  }();
+  return hasSeveral;
+}
+
+bool isFarFromThisThread(const void* one, const void* other) {
+  unsigned here = 0;
+  if (::getcpu(nullptr, &here) != 0) return false;
+  const std::array<int, 2> nodes = nodesOf<2>({one, other});
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [here](int node) { return node >= 0 && node != static_cast<int>(here); });
 }
 
 }  // namespace peerlane

@@ -44,5 +44,10 @@ class NumaPlaces {
 // The system's number of the node on which the page that holds `address` lies. Empty: it has not
 // been touched yet, or the system does not say. A system call.
 std::optional<int> numaNodeOf(const void* address);
+// Whether memory lies on more than one node. The system is asked once.
+bool hasSeveralNumaNodes();
+// Whether one of both pages is known to lie on another node than the processor of this thread. A
+// system call.
+bool isFarFromThisThread(const void* one, const void* other);
 
 }  // namespace peerlane

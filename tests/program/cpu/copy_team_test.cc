@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -196,6 +197,30 @@ TEST_F(TwoNodes, MemoryIsOnOneOfThem) {
   // The kernel knows node 0 alone, and may be forbidden to say so.
   const int place = places.placeOf(&touched);
   EXPECT_TRUE(place == 0 || place == NumaPlaces::kUnknown) << place;
+}
+
+// The thread stays on one processor meanwhile, so that its node is known.
+TEST(NumaPlaces, MemoryIsFarOnAnotherNodeThanTheThreads) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  unsigned here = 0;
+  ASSERT_EQ(::getcpu(nullptr, &here), 0);
+  const std::vector<std::byte> touched(1 << 20, std::byte{1});
+  const auto node = numaNodeOf(touched.data() + 4096);
+  const bool isFar = node.has_value() && *node != static_cast<int>(here);
+  EXPECT_EQ(isFarFromThisThread(touched.data() + 4096, touched.data() + 4097), isFar);
+  EXPECT_TRUE(hasSeveralNumaNodes() || !isFar);
+  void* const untouched =
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(untouched, MAP_FAILED);
+  EXPECT_FALSE(isFarFromThisThread(untouched, untouched));
+  EXPECT_EQ(numaNodeOf(untouched), std::nullopt);
+  ::munmap(untouched, 4096);
+  EXPECT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 TEST(NumaPlaces, ThisMachineHasAtLeastOne) {
