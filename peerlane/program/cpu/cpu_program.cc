@@ -195,7 +195,7 @@ void CpuProgram::runStraight() const {
   for (const StraightStep& step : straight_) {
     if (copier_ != nullptr && step.bytes >= copier_->least()) [[unlikely]] {
       const std::span pieces(mapped_.data() + at, step.endPiece - at);
-      copier_->copy(copier_->choose(step.bytes, pieces.size()), pieces, step.bytes);
+      copier_->copy({step.bytes, pieces.size()}, pieces, step.bytes);
       at = step.endPiece;
     }
     for (; at < step.endPiece; ++at) {

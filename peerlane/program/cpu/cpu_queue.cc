@@ -2,6 +2,7 @@
 #include "peerlane/program/cpu/cpu_queue.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -73,11 +74,11 @@ bool CpuQueue::step(Op& op, bool& moved, uint64_t& budget) {
     return true;
   }
   const uint64_t slice = std::min(budget, op.bytes - op.done);
-  // By the size of the whole copy, of which this is a slice.
-  const CopyInstruction instruction =
-      copier_ != nullptr ? copier_->choose(op.bytes, 1) : CopyInstruction::kMemcpy;
-  copyBytes(instruction, op.to.address + op.done, op.from.address + op.done, slice);
-  orderCopies(instruction);
+  const MappedPiece part{op.to.address + op.done, op.from.address + op.done, slice};
+  if (copier_ != nullptr && op.bytes >= copier_->least())
+    copier_->copy({.bytes = op.bytes}, {&part, 1}, slice);
+  else
+    std::memcpy(part.to, part.from, part.bytes);
   op.done += slice;
   budget -= slice;
   return op.done == op.bytes;  // else the proxy serves other queues before the next slice

@@ -18,8 +18,8 @@ namespace peerlane::cpu {
 
 class CpuQueue final : public PortQueue {
  public:
-  // `mailbox`: of the link to the peer, or null where all memory is mapped. `copier`: says with
-  // which instruction large copies are made; null: memcpy. Both must outlive the queue.
+  // `mailbox`: of the link to the peer, or null where all memory is mapped. `copier`: makes
+  // the large copies; null: memcpy makes them. Both must outlive the queue.
   explicit CpuQueue(Mailbox* mailbox, const HostCopier* copier = nullptr)
       : mailbox_(mailbox), copier_(copier) {}
 

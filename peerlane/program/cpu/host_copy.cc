@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
-#include "peerlane/core/text.h"
 #include "peerlane/os/process.h"
 
 #if defined(__x86_64__)
@@ -18,15 +18,6 @@ namespace {
 
 constexpr std::array<const char*, kCopyInstructions> kNames{"memcpy", "streaming", "movsb",
                                                             "process_vm"};
-// Twice as fast as memcpy from 1 MiB on where the bytes are in no cache, and half as fast up to 2
-// MiB where they are; from here on it was the faster one either way.
-constexpr uint64_t kStreamingFrom = 4 << 20;
-// Shorter pieces are mostly ends that are not aligned.
-constexpr uint64_t kLeastPiece = 2048;
-
-CopyInstruction instructionAt(size_t index) {
-  return static_cast<CopyInstruction>(index);
-}
 
 #if defined(__x86_64__)
 
@@ -151,52 +142,6 @@ void copyBytes(CopyInstruction instruction, std::byte* to, const std::byte* from
 
 void orderCopies(CopyInstruction instruction) {
   if (instruction == CopyInstruction::kStreaming) fenceStores();
-}
-
-CopyChoice::CopyChoice() : from_{0, hasStreaming() ? kStreamingFrom : kNever, kNever, kNever} {}
-
-Result<CopyChoice> CopyChoice::from(const TuneFile& file) {
-  CopyChoice choice;
-  std::array<uint64_t, kCopyInstructions> named{0, kNever, kNever, kNever};
-  bool isNamed = false;
-  for (size_t i = 0; i < kCopyInstructions; ++i) {
-    const std::string name = std::string("copy_") + kNames[i];
-    if (!file.has(name)) continue;
-    isNamed = true;
-    const uint64_t bytes = file.get(name, 0);
-    named[i] = bytes == 0 && instructionAt(i) != CopyInstruction::kMemcpy ? kNever : bytes;
-    if (named[i] != kNever)
-      PEERLANE_RETURN_IF_ERROR(copyInstructionSupported(instructionAt(i))
-                                   .withContext("PEERLANE_TUNE: " + file.source() + ": " + name));
-  }
-  if (!isNamed) return choice;
-  choice.from_ = named;
-  choice.source_ = file.source();
-  return choice;
-}
-
-CopyInstruction CopyChoice::choose(uint64_t bytes, uint64_t pieceBytes) const {
-  if (pieceBytes < kLeastPiece) return CopyInstruction::kMemcpy;
-  size_t best = 0;  // memcpy, also below its own threshold
-  bool isFound = false;
-  for (size_t i = 0; i < kCopyInstructions; ++i) {
-    if (from_[i] > bytes || (isFound && from_[i] <= from_[best])) continue;
-    best = i;
-    isFound = true;
-  }
-  return instructionAt(best);
-}
-
-uint64_t CopyChoice::least() const {
-  return *std::min_element(from_.begin() + 1, from_.end());
-}
-
-std::string CopyChoice::toString() const {
-  std::string text = source_ + ":";
-  for (size_t i = 0; i < kCopyInstructions; ++i)
-    if (from_[i] != kNever)
-      text += std::string(" ") + kNames[i] + " from " + formatByteSize(from_[i]);
-  return text;
 }
 
 }  // namespace peerlane::cpu

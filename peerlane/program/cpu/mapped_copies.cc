@@ -9,22 +9,21 @@ namespace peerlane::cpu {
 uint64_t MappedCopies::advance(std::span<const MappedPiece> pieces, uint64_t bytes,
                                const HostCopier* copier, uint64_t& budget) {
   const HostCopier* const large = copier != nullptr && bytes >= copier->least() ? copier : nullptr;
-  const CopyInstruction instruction =
-      large != nullptr ? large->choose(bytes, pieces.size()) : CopyInstruction::kMemcpy;
+  const WholeCopy whole{bytes, pieces.size()};
   uint64_t copied = 0;
   while (piece_ < pieces.size() && copied < budget) {
     // As many whole pieces as the budget allows, for the threads that help.
-    size_t whole = 0;
+    size_t count = 0;
     uint64_t slice = 0;
     if (large != nullptr && offset_ == 0)
-      while (piece_ + whole < pieces.size() &&
-             pieces[piece_ + whole].bytes <= budget - copied - slice)
-        slice += pieces[piece_ + whole++].bytes;
-    if (whole != 0) {
-      large->copy(instruction, pieces.subspan(piece_, whole), slice);
-      piece_ += whole;
+      while (piece_ + count < pieces.size() &&
+             pieces[piece_ + count].bytes <= budget - copied - slice)
+        slice += pieces[piece_ + count++].bytes;
+    if (count != 0) {
+      large->copy(whole, pieces.subspan(piece_, count), slice);
+      piece_ += count;
     } else {
-      slice = copyPart(pieces[piece_], instruction, large, budget - copied);
+      slice = copyPart(pieces[piece_], whole, large, budget - copied);
     }
     copied += slice;
   }
@@ -32,12 +31,12 @@ uint64_t MappedCopies::advance(std::span<const MappedPiece> pieces, uint64_t byt
   return copied;
 }
 
-uint64_t MappedCopies::copyPart(const MappedPiece& piece, CopyInstruction instruction,
+uint64_t MappedCopies::copyPart(const MappedPiece& piece, const WholeCopy& whole,
                                 const HostCopier* copier, uint64_t most) {
   const MappedPiece part{piece.to + offset_, piece.from + offset_,
                          std::min(piece.bytes - offset_, most)};
   if (copier != nullptr)
-    copier->copy(instruction, {&part, 1}, part.bytes);
+    copier->copy(whole, {&part, 1}, part.bytes);
   else
     std::memcpy(part.to, part.from, part.bytes);
   offset_ += part.bytes;

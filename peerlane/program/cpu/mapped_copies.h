@@ -25,7 +25,7 @@ class MappedCopies {
   bool isAtEnd(std::span<const MappedPiece> pieces) const { return piece_ == pieces.size(); }
 
  private:
-  uint64_t copyPart(const MappedPiece& piece, CopyInstruction instruction, const HostCopier* copier,
+  uint64_t copyPart(const MappedPiece& piece, const WholeCopy& whole, const HostCopier* copier,
                     uint64_t most);
 
   size_t piece_ = 0;

@@ -34,7 +34,8 @@ struct Route {
   std::string staged;  // what becomes of bytes that no engine moves straight: they are staged, or
                        // refused (PEERLANE_STRICT)
   // Between processes of this host: by which instruction from which size on memory is copied that
-  // is mapped, and how many threads help with that and with other memory.
+  // is mapped, as a tune file says or as this process has measured so far; and how many threads
+  // help with that and with other memory.
   std::string hostCopies;
   std::string wordsBy;           // how counters are written: "mapped" or "agent"
   std::string rightsEnforcedBy;  // "owner" or "initiator"

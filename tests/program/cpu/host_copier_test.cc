@@ -44,7 +44,7 @@ TEST(HostCopier, PiecesAreCutForTheTeamAtAnyByte) {
   ASSERT_NE(copier.team(), nullptr);
   for (uint64_t round = 0; round < 6; ++round) {
     Pieces list(round, round % 2 == 0 ? 700 : 5, round % 2 == 0 ? 9000 : 2 << 20);
-    copier.copy(copier.choose(list.total, list.pieces.size()), list.pieces, list.total);
+    copier.copy({list.total, list.pieces.size()}, list.pieces, list.total);
     EXPECT_TRUE(list.to == list.expected) << round;
   }
   EXPECT_NE(copier.explain().find("; 3 threads help"), std::string::npos) << copier.explain();
@@ -54,8 +54,8 @@ TEST(HostCopier, WithoutATeamItIsTheInstructionAlone) {
   Metrics metrics;
   const HostCopier copier = MUST(HostCopier::create({}, 0, metrics));
   EXPECT_EQ(copier.team(), nullptr);
-  EXPECT_EQ(copier.least(), CopyChoice().least());
-  EXPECT_EQ(copier.explain(), CopyChoice().toString());
+  EXPECT_EQ(copier.least(), CopyTrials::kLeastBytes);
+  EXPECT_EQ(copier.explain(), CopyTrials::ofProcess()->toString());
 }
 
 TEST(HostCopier, TheTuneFileOfTheContextCounts) {
@@ -66,7 +66,8 @@ TEST(HostCopier, TheTuneFileOfTheContextCounts) {
   const auto copier = HostCopier::create(config, 0, metrics);
 #if defined(__x86_64__)
   ASSERT_TRUE(copier.isOk()) << copier.status().toString();
-  EXPECT_EQ(copier->choose(64 << 10, 1), CopyInstruction::kMovsb);
+  EXPECT_EQ(copier->least(), 64u << 10);
+  EXPECT_EQ(copier->explain(), text.path() + ": memcpy from 0B movsb from 64KiB");
 #else
   EXPECT_EQ(copier.status().code(), Code::kNotSupported);
 #endif

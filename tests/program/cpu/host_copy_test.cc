@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 #include <vector>
-
-#include "tests/core/tune_text.h"
 
 namespace peerlane::cpu {
 namespace {
@@ -35,39 +33,6 @@ TEST(HostCopy, EveryInstructionCopiesWhatIsAskedAndNothingElse) {
                                       << " bytes to +" << toShift << " from +" << fromShift;
         }
   }
-}
-
-TEST(HostCopy, OnlyLargeCopiesOfLargePiecesLeaveMemcpy) {
-  const CopyChoice choice;
-  EXPECT_EQ(choice.choose(1 << 20, 1 << 20), CopyInstruction::kMemcpy);
-  EXPECT_EQ(choice.choose(64 << 20, 64), CopyInstruction::kMemcpy);
-  EXPECT_EQ(choice.choose(0, 0), CopyInstruction::kMemcpy);
-  if (copyInstructionSupported(CopyInstruction::kStreaming).isOk()) {
-    EXPECT_EQ(choice.choose(64 << 20, 4096), CopyInstruction::kStreaming);
-    EXPECT_EQ(choice.choose(choice.least(), choice.least()), CopyInstruction::kStreaming);
-    EXPECT_EQ(choice.choose(choice.least() - 1, 4096), CopyInstruction::kMemcpy);
-  }
-}
-
-TEST(HostCopy, AFileSaysFromWhichSizeOnEachInstructionIsUsed) {
-  const TuneText text("copy_process_vm = 64K\ncopy_memcpy = 1M\ncopy_streaming = 0\n");
-  const auto choice = CopyChoice::from(text.read());
-  ASSERT_TRUE(choice.isOk()) << choice.status().toString();
-  EXPECT_EQ(choice->choose(64 << 10, 4096), CopyInstruction::kProcessVm);
-  EXPECT_EQ(choice->choose((64 << 10) - 1, 4096), CopyInstruction::kMemcpy);
-  EXPECT_EQ(choice->choose((1 << 20) - 1, 4096), CopyInstruction::kProcessVm);
-  EXPECT_EQ(choice->choose(1 << 20, 4096), CopyInstruction::kMemcpy);
-  EXPECT_EQ(choice->choose(1 << 30, 4096), CopyInstruction::kMemcpy);
-  EXPECT_EQ(choice->least(), 64u << 10);
-  EXPECT_EQ(choice->toString(), text.path() + ": memcpy from 1MiB process_vm from 64KiB");
-}
-
-TEST(HostCopy, AFileOfOtherThresholdsLeavesTheBuiltInOnes) {
-  const TuneText text("inline = 1K\n");
-  const auto choice = CopyChoice::from(text.read());
-  ASSERT_TRUE(choice.isOk()) << choice.status().toString();
-  EXPECT_EQ(choice->least(), CopyChoice().least());
-  EXPECT_EQ(choice->toString(), CopyChoice().toString());
 }
 
 }  // namespace

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CopyContest: which instruction copies the fastest, found out from what the program's own copies
+// took, for copies of one kind. Each candidate has trials: transfers that it makes alone. Decides
+// and remembers only: it neither copies nor looks at a clock. External synchronization required.
+//
+// Costs are nanoseconds for each KiB. A candidate counts by its cheapest trial: what disturbs a
+// trial makes it dearer. Each round of trials begins with another candidate, so that buffers that a
+// program takes in turns, of which one may lie in a cache, do not fall to the same ones every time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "peerlane/program/cpu/host_copy.h"
+
+namespace peerlane::cpu {
+
+class CopyContest {
+ public:
+  // So many trials each, those that were given up and those in new memory among them.
+  static constexpr uint32_t kRounds = 4;
+  // So much dearer than the best one, a trial is given up before its end, and after two rounds the
+  // candidate.
+  static constexpr double kTooDear = 1.3;
+  static constexpr uint32_t kRoundsOfAll = 2;
+
+  using Candidates = std::array<bool, kCopyInstructions>;
+  // memcpy is one, whatever the argument says.
+  explicit CopyContest(Candidates candidates);
+
+  bool isDecided() const { return round_ == kRounds; }
+  // The cheapest one so far; memcpy before the first trial.
+  CopyInstruction best() const;
+  // Whose trial is under way. Requires: not decided.
+  CopyInstruction next() const { return isMemoryNew_ ? best() : at(candidate_); }
+  // A trial at such a cost need not go on; infinite where next() is the best one.
+  double mostCost() const;
+
+  static double costOf(double nanoseconds, uint64_t bytes) {
+    return nanoseconds * 1024 / static_cast<double>(bytes);
+  }
+  // What became of a copy of `bytes` by next(), which is the whole transfer or a part of it. The
+  // trial ends with as many bytes as the transfer has, or after an eighth of them where they were
+  // too dear.
+  void add(double cost, uint64_t bytes, uint64_t transferBytes);
+  // The same for a copy that was given up at this cost.
+  void giveUp(double cost);
+  // The copy touched memory for the first time, which costs more than any instruction. The best one
+  // copies until memory is not new any more.
+  void passNewMemory();
+
+ private:
+  static constexpr double kUnknown = std::numeric_limits<double>::infinity();
+  struct Standing {
+    bool isCandidate = false;
+    uint32_t trials = 0;
+    double cost = kUnknown;
+  };
+  static CopyInstruction at(size_t index) { return static_cast<CopyInstruction>(index); }
+  Standing& standingOf(CopyInstruction instruction) {
+    return standings_[static_cast<size_t>(instruction)];
+  }
+  double bestCost() const { return standings_[static_cast<size_t>(best())].cost; }
+  void endTrial(double cost);
+  bool isDue() const;
+  void advance();
+
+  std::array<Standing, kCopyInstructions> standings_;
+  uint32_t round_ = 0;
+  uint32_t place_ = 0;  // in the round's order
+  size_t candidate_ = 0;
+  bool isMemoryNew_ = false;
+  // Of the trial under way.
+  uint64_t bytes_ = 0;
+  double weighted_ = 0;  // the sum of costs, each times its bytes
+};
+
+}  // namespace peerlane::cpu

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/program/cpu/copy_contest.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace peerlane::cpu {
+namespace {
+
+using Costs = std::array<double, kCopyInstructions>;
+constexpr uint64_t kBytes = 4 << 20;
+constexpr CopyContest::Candidates kAll{true, true, true, true};
+
+size_t indexOf(CopyInstruction instruction) {
+  return static_cast<size_t>(instruction);
+}
+
+// A program that copies kBytes again and again.
+struct Copies {
+  explicit Copies(CopyContest::Candidates candidates = kAll) : contest(candidates) {}
+
+  // One copy, at the cost of the instruction whose trial it is; returns that instruction.
+  CopyInstruction copy(const Costs& costs, double disturbed = 1) {
+    const CopyInstruction by = contest.next();
+    const double cost = costs[indexOf(by)] * disturbed;
+    ++made[indexOf(by)];
+    if (cost > contest.mostCost())
+      contest.giveUp(cost);
+    else
+      contest.add(cost, kBytes, kBytes);
+    return by;
+  }
+  void copyUntilDecided(const Costs& costs) {
+    for (int i = 0; !contest.isDecided(); ++i) {
+      ASSERT_LT(i, 100);
+      copy(costs);
+    }
+  }
+
+  CopyContest contest;
+  std::array<uint32_t, kCopyInstructions> made{};
+};
+
+TEST(CopyContest, TheCheapestIsFoundByFewCopiesOfTheOthers) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> costs(50, 250);
+  for (int round = 0; round < 200; ++round) {
+    Costs table;
+    for (double& cost : table) cost = costs(random);
+    const auto cheapest = std::min_element(table.begin(), table.end()) - table.begin();
+    Copies copies;
+    copies.copyUntilDecided(table);
+    EXPECT_EQ(indexOf(copies.contest.best()), static_cast<size_t>(cheapest));
+    for (size_t i = 0; i < kCopyInstructions; ++i)
+      EXPECT_LE(copies.made[i], 4u) << copyInstructionName(static_cast<CopyInstruction>(i));
+  }
+}
+
+TEST(CopyContest, BeforeTheFirstTrialItIsMemcpy) {
+  const CopyContest contest(kAll);
+  EXPECT_EQ(contest.best(), CopyInstruction::kMemcpy);
+  EXPECT_EQ(contest.next(), CopyInstruction::kMemcpy);
+  EXPECT_FALSE(contest.isDecided());
+}
+
+TEST(CopyContest, WithoutAnotherCandidateThereIsNothingToFindOut) {
+  const CopyContest contest({});
+  EXPECT_TRUE(contest.isDecided());
+  EXPECT_EQ(contest.best(), CopyInstruction::kMemcpy);
+}
+
+TEST(CopyContest, WhatIsNoCandidateCopiesNothing) {
+  Copies copies({true, false, true, false});
+  copies.copyUntilDecided({100, 1, 50, 1});
+  EXPECT_EQ(copies.contest.best(), CopyInstruction::kMovsb);
+  EXPECT_EQ(copies.made[indexOf(CopyInstruction::kStreaming)], 0u);
+  EXPECT_EQ(copies.made[indexOf(CopyInstruction::kProcessVm)], 0u);
+}
+
+// Whichever copy the system interrupts, for ten times as long as the copy takes.
+TEST(CopyContest, ADisturbedTrialDoesNotCount) {
+  const Costs table{120, 100, 140, 160};
+  for (int disturbed = 0; disturbed < 16; ++disturbed) {
+    Copies copies;
+    for (int i = 0; !copies.contest.isDecided(); ++i) copies.copy(table, i == disturbed ? 10 : 1);
+    EXPECT_EQ(copies.contest.best(), CopyInstruction::kStreaming) << disturbed;
+  }
+}
+
+// Of two buffers in turns, one lies in a cache.
+TEST(CopyContest, CopiesThatAreCheapInTurnsFavourNobody) {
+  const Costs table{110, 100, 120, 105};
+  for (const int cheap : {0, 1}) {
+    Copies copies;
+    for (int i = 0; !copies.contest.isDecided(); ++i) copies.copy(table, i % 2 == cheap ? 0.5 : 1);
+    EXPECT_EQ(copies.contest.best(), CopyInstruction::kStreaming) << cheap;
+  }
+}
+
+TEST(CopyContest, ADearTrialMayBeGivenUpButNotThatOfTheBest) {
+  Copies copies;
+  const Costs table{100, 90, 300, 110};
+  EXPECT_GT(copies.contest.mostCost(), 1e9);  // memcpy: nothing is known
+  copies.copy(table);
+  ASSERT_EQ(copies.contest.next(), CopyInstruction::kStreaming);
+  EXPECT_DOUBLE_EQ(copies.contest.mostCost(), CopyContest::kTooDear * 100);
+  copies.copy(table);
+  ASSERT_EQ(copies.contest.next(), CopyInstruction::kMovsb);
+  EXPECT_DOUBLE_EQ(copies.contest.mostCost(), CopyContest::kTooDear * 90);
+  copies.copy(table);
+  copies.copy(table);
+  ASSERT_EQ(copies.contest.next(), CopyInstruction::kStreaming);  // the second round
+  EXPECT_GT(copies.contest.mostCost(), 1e9);
+}
+
+TEST(CopyContest, PartsOfOneTransferAreOneTrial) {
+  CopyContest contest(kAll);
+  for (int part = 0; part < 4; ++part) {
+    EXPECT_EQ(contest.next(), CopyInstruction::kMemcpy);
+    contest.add(part == 0 ? 40 : 100, kBytes / 4, kBytes);
+  }
+  EXPECT_EQ(contest.next(), CopyInstruction::kStreaming);
+  // The cost of all parts: 85.
+  EXPECT_DOUBLE_EQ(contest.mostCost(), CopyContest::kTooDear * 85);
+}
+
+TEST(CopyContest, WhileMemoryIsNewTheBestOneCopies) {
+  Copies copies;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(copies.contest.next(), CopyInstruction::kMemcpy);
+    copies.contest.passNewMemory();
+  }
+  copies.copyUntilDecided({100, 90, 50, 110});
+  EXPECT_EQ(copies.contest.best(), CopyInstruction::kMovsb);
+}
+
+TEST(CopyContest, NewMemoryEndsATrialAndABetterTimeIsAwaited) {
+  Copies copies;
+  const Costs table{100, 50, 110, 110};
+  EXPECT_EQ(copies.copy(table), CopyInstruction::kMemcpy);
+  EXPECT_EQ(copies.contest.next(), CopyInstruction::kStreaming);
+  copies.contest.passNewMemory();
+  EXPECT_EQ(copies.copy(table), CopyInstruction::kMemcpy);
+  EXPECT_EQ(copies.copy(table), CopyInstruction::kStreaming);
+  copies.copyUntilDecided(table);
+  EXPECT_EQ(copies.contest.best(), CopyInstruction::kStreaming);
+}
+
+// Every second copy goes to new memory, and each of them was to be a trial.
+TEST(CopyContest, NoSlowerOneHasMoreTrialsForNewMemory) {
+  Copies copies;
+  const Costs table{100, 200, 200, 200};
+  for (int i = 0; !copies.contest.isDecided(); ++i) {
+    ASSERT_LT(i, 1000);
+    const CopyInstruction by = copies.contest.next();
+    if (by == copies.contest.best()) {
+      copies.copy(table);
+    } else {
+      ++copies.made[indexOf(by)];
+      copies.contest.passNewMemory();
+    }
+  }
+  EXPECT_EQ(copies.contest.best(), CopyInstruction::kMemcpy);
+  for (size_t i = 1; i < kCopyInstructions; ++i) EXPECT_EQ(copies.made[i], CopyContest::kRounds);
+}
+
+}  // namespace
+}  // namespace peerlane::cpu
