@@ -90,6 +90,8 @@ Status runBench(BenchOptions options, std::ostream& out) {
     if (options.operation != "setup")  // it has a table for each step
       report.printHeader(titleOf(options, *pair), isLatency(options.operation));
     PEERLANE_RETURN_IF_ERROR(dispatch(*pair, options, report));
+    if (const std::string by = pair->route().hostCopies; !by.empty())
+      out << "# copied by this host: " << by << "\n";
   }
   if (!options.jsonFile.empty())
     PEERLANE_RETURN_IF_ERROR(report.writeJson(options.jsonFile, options.appendJson));
