@@ -19,12 +19,14 @@ uint64_t nanosecondsOf(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-CopyReading readThisThread() {
+CopyClocks clocksOfThisThread() {
+  return {.passed = nanosecondsOf(CLOCK_MONOTONIC), .used = nanosecondsOf(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+uint64_t pagesOfThisThread() {
   rusage used{};
   (void)::getrusage(RUSAGE_THREAD, &used);
-  return {.passed = nanosecondsOf(CLOCK_MONOTONIC),
-          .used = nanosecondsOf(CLOCK_THREAD_CPUTIME_ID),
-          .pages = static_cast<uint64_t>(used.ru_minflt) + static_cast<uint64_t>(used.ru_majflt)};
+  return static_cast<uint64_t>(used.ru_minflt) + static_cast<uint64_t>(used.ru_majflt);
 }
 
 template <size_t... kIndices>
@@ -35,7 +37,7 @@ std::array<CopyContest, sizeof...(kIndices)> contestsOf(CopyContest::Candidates 
 
 }  // namespace
 
-CopyMachine::CopyMachine() : copy(copyBytes), read(readThisThread) {
+CopyMachine::CopyMachine() : copy(copyBytes), clocks(clocksOfThisThread), pages(pagesOfThisThread) {
   for (size_t i = 0; i < kCopyInstructions; ++i)
     candidates[i] = copyInstructionSupported(static_cast<CopyInstruction>(i)).isOk();
   if (hasSeveralNumaNodes()) isFar = isFarFromThisThread;
@@ -123,12 +125,11 @@ void TimedCopy::begin(uint32_t slices) {
   std::fill_n(slices_.begin(), slices, Slice());
 }
 
-void TimedCopy::judge(uint32_t slice, uint64_t bytes, const CopyReading& before,
-                      const CopyReading& after) {
-  if (after.pages != before.pages)
-    return state_.store(State::kNewMemory, std::memory_order_relaxed);
-  const auto nanoseconds = static_cast<double>(after.nanosecondsSince(before));
-  const double cost = CopyContest::costOf(nanoseconds, bytes);
+void TimedCopy::judge(uint32_t slice, uint64_t bytes, uint64_t nanoseconds, bool isMemoryNew) {
+  // The first slice may have been the first to touch the instruction's own code.
+  if (isMemoryNew && slice == 0 && count_ > 1) return;
+  if (isMemoryNew) return state_.store(State::kNewMemory, std::memory_order_relaxed);
+  const double cost = CopyContest::costOf(static_cast<double>(nanoseconds), bytes);
   slices_[slice] = {cost, bytes};
   if (slice >= kProbes || cost <= mostCost_) return;
   State runs = State::kRuns;

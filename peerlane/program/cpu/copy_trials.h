@@ -8,6 +8,7 @@
 // Nothing here is a lock, so nothing in a forked child waits for a thread that it does not have.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "peerlane/program/cpu/copy_contest.h"
 #include "peerlane/program/cpu/copy_team.h"
@@ -22,15 +24,14 @@
 
 namespace peerlane::cpu {
 
-// What a thread's clocks say.
-struct CopyReading {
-  uint64_t passed = 0;  // nanoseconds
-  uint64_t used = 0;    // nanoseconds in which the thread ran
-  uint64_t pages = 0;   // that it has touched for the first time, ever since it began
+// What a thread's clocks say, in nanoseconds.
+struct CopyClocks {
+  uint64_t passed = 0;
+  uint64_t used = 0;  // in which the thread ran
 
   // What the thread took from an earlier reading to this one: without the time in which the system
   // ran others in its place, where the system counts that so finely.
-  uint64_t nanosecondsSince(const CopyReading& earlier) const {
+  uint64_t nanosecondsSince(const CopyClocks& earlier) const {
     const uint64_t ran = used - earlier.used;
     const uint64_t went = passed - earlier.passed;
     return ran == 0 || ran > went ? went : ran;
@@ -44,8 +45,10 @@ struct CopyMachine {
 
   CopyContest::Candidates candidates;
   std::function<void(CopyInstruction, std::byte*, const std::byte*, uint64_t)> copy;
-  // Of the calling thread.
-  std::function<CopyReading()> read;
+  // Of the calling thread: its clocks, and how many pages it has touched for the first time, ever
+  // since it began.
+  std::function<CopyClocks()> clocks;
+  std::function<uint64_t()> pages;
   // Whether one of both lies far from the calling thread; empty where nothing can.
   std::function<bool(const void*, const void*)> isFar;
 };
@@ -112,7 +115,7 @@ class TimedCopy {
   // Smaller copies have no probes, or are not timed.
   static constexpr uint64_t kLeastProbeBytes = 64 << 10;
   static uint64_t probeBytes(uint64_t bytes) {
-    return bytes / 16 < kLeastProbeBytes ? 0 : bytes / 16;
+    return bytes < 16 * kLeastProbeBytes ? 0 : std::max(bytes / 32, kLeastProbeBytes);
   }
 
   TimedCopy(CopyTrials& trials, CopyTrials::Kind kind);
@@ -125,17 +128,17 @@ class TimedCopy {
   bool isOn() const { return contest_ != nullptr; }
   // Requires: slices <= kMostSlices.
   void begin(uint32_t slices);
-  CopyReading read() const { return trials_.machine_.read(); }
-  // Copies a slice by calling copy(instruction). Each slice once, the probes first. `before`: what
-  // the calling thread read when it had nothing else to do before this slice; becomes what it reads
-  // after it.
+  uint64_t pages() const { return trials_.machine_.pages(); }
+  // Copies a slice by calling copy(instruction). Each slice once, the probes first. `pages`: what
+  // the calling thread has touched before this slice; becomes what it has touched after it.
   template <typename Copy>
-  void carryOut(uint32_t slice, uint64_t bytes, CopyReading& before, const Copy& copy) {
+  void carryOut(uint32_t slice, uint64_t bytes, uint64_t& pages, const Copy& copy) {
     if (state_.load(std::memory_order_relaxed) != State::kRuns) return copy(best_);
+    const CopyClocks begin = trials_.machine_.clocks();
     copy(next_);
-    const CopyReading after = read();
-    judge(slice, bytes, before, after);
-    before = after;
+    const CopyClocks end = trials_.machine_.clocks();
+    const uint64_t before = std::exchange(pages, trials_.machine_.pages());
+    judge(slice, bytes, end.nanosecondsSince(begin), pages != before);
   }
   // After all slices, of which the copy's `bytes` are, of a transfer of so many.
   void end(uint64_t bytes, uint64_t transferBytes);
@@ -146,7 +149,7 @@ class TimedCopy {
     double cost = 0;
     uint64_t bytes = 0;  // 0: not timed
   };
-  void judge(uint32_t slice, uint64_t bytes, const CopyReading& before, const CopyReading& after);
+  void judge(uint32_t slice, uint64_t bytes, uint64_t nanoseconds, bool isMemoryNew);
   double medianCost();
 
   CopyTrials& trials_;

@@ -114,18 +114,18 @@ bool HostCopier::copyTimed(const WholeCopy& whole, CopyTrials::Kind kind,
   const uint32_t parts = partsOf(bytes);
   const Cut cut(pieces, bytes, parts, probeBytes != 0 ? TimedCopy::kProbes : 0, probeBytes);
   timed.begin(cut.count());
-  const auto slice = [&](uint32_t part, CopyReading& before) {
-    timed.carryOut(part, cut.bytesOf(part), before, [&](CopyInstruction instruction) {
+  const auto slice = [&](uint32_t part, uint64_t& pages) {
+    timed.carryOut(part, cut.bytesOf(part), pages, [&](CopyInstruction instruction) {
       cut.copy(instruction, part, trials_->machine().copy);
     });
   };
   if (parts == 1) {
-    CopyReading before = timed.read();
-    for (uint32_t part = 0; part < cut.count(); ++part) slice(part, before);
+    uint64_t pages = timed.pages();
+    for (uint32_t part = 0; part < cut.count(); ++part) slice(part, pages);
   } else {
     team_->share(cut.count(), pieces.front().to, [&](uint32_t part) {
-      CopyReading before = timed.read();
-      slice(part, before);
+      uint64_t pages = timed.pages();
+      slice(part, pages);
     });
   }
   timed.end(bytes, whole.bytes);

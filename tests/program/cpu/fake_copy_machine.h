@@ -34,10 +34,11 @@ class FakeCopyMachine {
       if (isMemoryNew) ++pagesTouched_;
       if (onCopy) onCopy();
     };
-    machine.read = [] {
+    machine.clocks = [] {
       const auto now = static_cast<uint64_t>(now_);
-      return CopyReading{.passed = now, .used = now, .pages = pagesTouched_};
+      return CopyClocks{.passed = now, .used = now};
     };
+    machine.pages = [] { return pagesTouched_; };
     machine.isFar = nullptr;
     return machine;
   }
