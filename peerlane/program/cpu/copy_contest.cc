@@ -54,28 +54,21 @@ void CopyContest::endTrial(double cost) {
   bytes_ = 0;
   weighted_ = 0;
   const CopyInstruction tried = next();
+  const bool isTooDear = cost > mostCost();
   Standing& standing = standingOf(tried);
   standing.cost = std::min(standing.cost, cost);
   isMemoryNew_ = false;
   // Else it only showed that memory is not new.
   if (tried != at(candidate_)) return;
   ++standing.trials;
-  advance();
-}
-
-bool CopyContest::isDue() const {
-  const Standing& standing = standings_[candidate_];
-  return standing.isCandidate && standing.trials < kRounds &&
-         (round_ < kRoundsOfAll || standing.cost <= kTooDear * bestCost());
+  if (++trials_ == kTrialsInRound || isTooDear || !isDue()) advance();
 }
 
 void CopyContest::advance() {
+  trials_ = 0;
   do {
-    if (++place_ == kCopyInstructions) {
-      place_ = 0;
-      if (++round_ == kRounds) return;
-    }
-    candidate_ = (place_ + round_) % kCopyInstructions;
+    candidate_ = (candidate_ + 1) % kCopyInstructions;
+    if (candidate_ == 0 && ++round_ == kRounds) return;
   } while (!isDue());
 }
 

@@ -5,8 +5,9 @@
 // and remembers only: it neither copies nor looks at a clock. External synchronization required.
 //
 // Costs are nanoseconds for each KiB. A candidate counts by its cheapest trial: what disturbs a
-// trial makes it dearer. Each round of trials begins with another candidate, so that buffers that a
-// program takes in turns, of which one may lie in a cache, do not fall to the same ones every time.
+// trial makes it dearer. It has two trials one after the other, because the first one begins with
+// what another candidate left in the caches: memcpy of the same bytes again and again is three
+// times as fast as after stores past the caches.
 #pragma once
 
 #include <array>
@@ -20,12 +21,13 @@ namespace peerlane::cpu {
 
 class CopyContest {
  public:
-  // So many trials each, those that were given up and those in new memory among them.
-  static constexpr uint32_t kRounds = 4;
-  // So much dearer than the best one, a trial is given up before its end, and after two rounds the
-  // candidate.
+  static constexpr uint32_t kRounds = 2;
+  static constexpr uint32_t kTrialsInRound = 2;
+  // Of one candidate, those that were given up and those in new memory among them.
+  static constexpr uint32_t kMostTrials = kRounds * kTrialsInRound;
+  // So much dearer than the best one, a trial is given up before its end, and the candidate for
+  // this round.
   static constexpr double kTooDear = 1.3;
-  static constexpr uint32_t kRoundsOfAll = 2;
 
   using Candidates = std::array<bool, kCopyInstructions>;
   // memcpy is one, whatever the argument says.
@@ -65,13 +67,16 @@ class CopyContest {
   }
   double bestCost() const { return standings_[static_cast<size_t>(best())].cost; }
   void endTrial(double cost);
-  bool isDue() const;
+  bool isDue() const {
+    return standings_[candidate_].isCandidate && standings_[candidate_].trials < kMostTrials;
+  }
   void advance();
 
   std::array<Standing, kCopyInstructions> standings_;
   uint32_t round_ = 0;
   uint32_t place_ = 0;  // in the round's order
   size_t candidate_ = 0;
+  uint32_t trials_ = 0;  // of that candidate in that round
   bool isMemoryNew_ = false;
   // Of the trial under way.
   uint64_t bytes_ = 0;

@@ -122,7 +122,7 @@ TEST_F(CopyTrialsTest, PiecesBelow64KiBHaveContestsOfTheirOwn) {
 TEST_F(CopyTrialsTest, ADearTrialIsGivenUpBetweenPartsOfATransfer) {
   FakeCopyMachine fake({100, 300, 300, 300});
   open(fake.machine());
-  for (int i = 0; i < 2; ++i) copy(16 * kMiB, kMiB / 4);
+  for (int i = 0; i < 5; ++i) copy(16 * kMiB, kMiB / 4);
   // An eighth, in each of two rounds.
   for (size_t i = 1; i < kCopyInstructions; ++i)
     EXPECT_EQ(fake.bytesBy(static_cast<CopyInstruction>(i)), 4 * kMiB);
@@ -161,8 +161,8 @@ TEST_F(CopyTrialsTest, WhereTheSystemCountsCoarselyTheTimeThatPassedCounts) {
 TEST_F(CopyTrialsTest, PartsOfATransferAreOneTrial) {
   FakeCopyMachine fake({100, 110, 115, 120});
   open(fake.machine());
-  copy(4 * kMiB, kMiB);
-  EXPECT_EQ(fake.bytesBy(CopyInstruction::kMemcpy), 4 * kMiB);
+  for (int trial = 0; trial < 2; ++trial) copy(4 * kMiB, kMiB);
+  EXPECT_EQ(fake.bytesBy(CopyInstruction::kMemcpy), 8 * kMiB);
   copy(4 * kMiB, kMiB);
   EXPECT_EQ(fake.bytesBy(CopyInstruction::kStreaming), 4 * kMiB);
 }
@@ -183,12 +183,12 @@ TEST_F(CopyTrialsTest, CopiesToNewMemoryAreMadeByTheBestAndCountForNothing) {
 TEST_F(CopyTrialsTest, PagesThatTheFirstSliceTouchesDoNotEndATrial) {
   FakeCopyMachine fake(kMovsbIsBest);
   open(fake.machine());
-  for (const CopyInstruction by : {CopyInstruction::kMemcpy, CopyInstruction::kStreaming}) {
+  fake.onCopy = [&fake] { fake.isMemoryNew = false; };
+  for (int i = 0; i < 3; ++i) {
     fake.isMemoryNew = true;
-    fake.onCopy = [&fake] { fake.isMemoryNew = false; };
     copy(kMiB);
-    EXPECT_GT(fake.bytesBy(by), 0u) << copyInstructionName(by);
   }
+  EXPECT_GT(fake.bytesBy(CopyInstruction::kStreaming), 0u);
 }
 
 TEST_F(CopyTrialsTest, WhileOneCopyIsTimedOthersAreNot) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/core/expect_ok.h"
+#include "tests/program/cpu/fake_copy_machine.h"
 #include "tests/program/model/scripted_agent.h"
 
 namespace peerlane {
@@ -123,6 +124,23 @@ TEST(CpuQueue, ManyCopiesAreServedInSlicesToo) {
 }
 
 // What is small is not spread over turns.
+TEST(CpuQueue, TheCopierMakesLargeCopiesInSlicesOfOneWhole) {
+  cpu::FakeCopyMachine fake({100, 100, 100, 100});
+  Metrics metrics;
+  const auto trials = std::make_shared<cpu::CopyTrials>(fake.machine());
+  const cpu::HostCopier copier = MUST(cpu::HostCopier::create({}, 0, metrics, trials));
+  cpu::CpuQueue queue(nullptr, &copier);
+  std::vector<std::byte> from(5 << 20, std::byte{9}), to(from.size());
+  for (const size_t bytes : {from.size(), size_t{1000}})
+    EXPECT_OK(queue.copy({.address = to.data()}, {.address = from.data()}, bytes));
+  ASSERT_TRUE(finishes(queue));
+  EXPECT_TRUE(to == from) << "wrong bytes";
+  EXPECT_EQ(fake.bytesBy(cpu::CopyInstruction::kMemcpy), from.size());
+  EXPECT_EQ(copier.explain(),
+            "measured here: memcpy, from 1MiB memcpy until measured, from 4MiB memcpy so far, from "
+            "16MiB memcpy until measured");
+}
+
 TEST(CpuQueue, SmallCopiesGoTogether) {
   cpu::CpuQueue queue(nullptr);
   std::array<uint64_t, 64> from{}, to{};

@@ -9,6 +9,7 @@
 #include "peerlane/program/cpu/cpu_program.h"
 #include "tests/core/expect_ok.h"
 #include "tests/core/tune_text.h"
+#include "tests/program/cpu/fake_copy_machine.h"
 
 namespace peerlane::cpu {
 namespace {
@@ -115,7 +116,7 @@ class LargeRun : public testing::Test {
   static constexpr uint32_t kBlocks = kBytes / kBlock;
 
   Metrics metrics_;
-  const HostCopier copier_ = MUST(HostCopier::create({}, 2, metrics_));
+  HostCopier copier_ = MUST(HostCopier::create({}, 2, metrics_));
   std::vector<std::byte> from_ = std::vector<std::byte>(kBytes);
   std::vector<std::byte> to_ = std::vector<std::byte>(kBytes);
   CpuProgram prepared_;
@@ -131,6 +132,23 @@ TEST_F(LargeRun, OfOnePiece) {
   ASSERT_TRUE(prepared_.isStraight());
   prepared_.runStraight();
   EXPECT_TRUE(to_ == from_);
+}
+
+// However small the parts are that budgets cut.
+TEST_F(LargeRun, IsOneTrialInParts) {
+  FakeCopyMachine fake({100, 100, 100, 100});
+  const auto trials = std::make_shared<CopyTrials>(fake.machine());
+  copier_ = MUST(HostCopier::create({}, 0, metrics_, trials));
+  prepare({.segments = {{.bytes = kBytes}}});
+  run(1 << 20);
+  EXPECT_TRUE(to_ == from_) << "wrong bytes";
+  EXPECT_EQ(fake.bytesBy(CopyInstruction::kMemcpy), kBytes);
+  ASSERT_TRUE(prepared_.isStraight());
+  prepared_.runStraight();
+  EXPECT_EQ(fake.bytesBy(CopyInstruction::kMemcpy), 2 * kBytes);
+  EXPECT_EQ(copier_.explain(),
+            "measured here: memcpy, from 1MiB memcpy until measured, from 4MiB memcpy so far, from "
+            "16MiB memcpy until measured");
 }
 
 TEST_F(LargeRun, OfPiecesOfAllSizes) {
