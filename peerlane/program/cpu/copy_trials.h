@@ -5,7 +5,8 @@
 // whether a memory lies on a NUMA node far from the thread that copies. TimedCopy: one such copy.
 // Thread-safe; one copy at a time is timed, others that come meanwhile take what is known so far.
 //
-// Nothing here is a lock, so nothing in a forked child waits for a thread that it does not have.
+// Nothing here is a lock that is waited for: a child that was forked while a copy was timed takes
+// what was known, and times nothing.
 #pragma once
 
 #include <algorithm>
