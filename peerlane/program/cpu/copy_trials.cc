@@ -117,6 +117,13 @@ TimedCopy::~TimedCopy() {
   trials_.isTiming_.store(false, std::memory_order_release);
 }
 
+uint64_t TimedCopy::probeBytes(uint64_t bytes, uint64_t atOnce) const {
+  const bool isUnlikeProbes =
+      contest_->next() == CopyInstruction::kMovsb && atOnce > kMostProbedMovsb;
+  if (isUnlikeProbes || bytes < 16 * kLeastProbeBytes) return 0;
+  return std::max(bytes / 32, kLeastProbeBytes);
+}
+
 void TimedCopy::begin(uint32_t slices) {
   next_ = contest_->next();
   best_ = contest_->best();

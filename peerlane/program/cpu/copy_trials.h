@@ -115,9 +115,9 @@ class TimedCopy {
   static constexpr uint32_t kMostSlices = CopyTeam::kMostParts + kProbes;
   // Smaller copies have no probes, or are not timed.
   static constexpr uint64_t kLeastProbeBytes = 64 << 10;
-  static uint64_t probeBytes(uint64_t bytes) {
-    return bytes < 16 * kLeastProbeBytes ? 0 : std::max(bytes / 32, kLeastProbeBytes);
-  }
+  // Asked for more at once, `rep movsb` of some processors stores past the caches: its probes,
+  // which are smaller, say nothing.
+  static constexpr uint64_t kMostProbedMovsb = 32 << 20;
 
   TimedCopy(CopyTrials& trials, CopyTrials::Kind kind);
   ~TimedCopy();
@@ -127,6 +127,9 @@ class TimedCopy {
   // False where there is nothing to find out, or another copy is being timed: nothing else may be
   // called then.
   bool isOn() const { return contest_ != nullptr; }
+  // Of each probe of a copy of so many bytes, of which the instruction is asked for `atOnce` in one
+  // call; 0: it has none.
+  uint64_t probeBytes(uint64_t bytes, uint64_t atOnce) const;
   // Requires: slices <= kMostSlices.
   void begin(uint32_t slices);
   uint64_t pages() const { return trials_.machine_.pages(); }

@@ -110,8 +110,9 @@ bool HostCopier::copyTimed(const WholeCopy& whole, CopyTrials::Kind kind,
   if (bytes < TimedCopy::kLeastProbeBytes) return false;
   TimedCopy timed(*trials_, kind);
   if (!timed.isOn()) return false;
-  const uint64_t probeBytes = TimedCopy::probeBytes(bytes);
   const uint32_t parts = partsOf(bytes);
+  const uint64_t atOnce = std::min(bytes / parts, whole.bytes / whole.pieces);
+  const uint64_t probeBytes = timed.probeBytes(bytes, atOnce);
   const Cut cut(pieces, bytes, parts, probeBytes != 0 ? TimedCopy::kProbes : 0, probeBytes);
   timed.begin(cut.count());
   const auto slice = [&](uint32_t part, uint64_t& pages) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <latch>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -189,6 +191,40 @@ TEST_F(CopyTrialsTest, PagesThatTheFirstSliceTouchesDoNotEndATrial) {
     copy(kMiB);
   }
   EXPECT_GT(fake.bytesBy(CopyInstruction::kStreaming), 0u);
+}
+
+// Where one call is for more than 32 MiB it stores past the caches; the machine copies nothing.
+TEST_F(CopyTrialsTest, MovsbOfManyBytesAtOnceIsNotJudgedByFew) {
+  double now = 0;
+  CopyMachine machine;
+  machine.candidates.fill(true);
+  machine.copy = [&now](CopyInstruction by, std::byte*, const std::byte*, uint64_t bytes) {
+    const bool isFast = by == CopyInstruction::kMovsb && bytes > 32 * kMiB;
+    now += static_cast<double>(bytes) / 1024 *
+           (isFast                              ? 60
+            : by == CopyInstruction::kStreaming ? 80
+                                                : 160);
+  };
+  machine.clocks = [&now] {
+    return CopyClocks{.passed = static_cast<uint64_t>(now), .used = static_cast<uint64_t>(now)};
+  };
+  machine.pages = [] { return uint64_t{0}; };
+  machine.isFar = nullptr;
+  std::byte untouched;
+  const MappedPiece piece{&untouched, &untouched, 64 * kMiB};
+  const std::array<MappedPiece, 2> halves{MappedPiece{&untouched, &untouched, 32 * kMiB},
+                                          MappedPiece{&untouched, &untouched, 32 * kMiB}};
+  for (const auto& [pieces, best] :
+       {std::pair(std::span<const MappedPiece>(&piece, 1), CopyInstruction::kMovsb),
+        std::pair(std::span<const MappedPiece>(halves), CopyInstruction::kStreaming)}) {
+    open(machine);
+    const CopyTrials::Kind kind = kindOf(64 * kMiB);
+    for (int i = 0; !trials_->isDecided(kind); ++i) {
+      ASSERT_LT(i, 16) << trials_->toString();
+      copier_.copy({64 * kMiB, pieces.size()}, pieces, 64 * kMiB);
+    }
+    EXPECT_EQ(trials_->best(kind), best) << trials_->toString();
+  }
 }
 
 TEST_F(CopyTrialsTest, WhileOneCopyIsTimedOthersAreNot) {
