@@ -48,9 +48,9 @@ class FrameBatch {
   PipeSlices slices() const {
     return {std::span(slices_).subspan(at_, count_ - at_), std::span(heads_)};
   }
-  // The piece at the front of slices() cannot be read: zeros go out for it and for the pieces behind
-  // it in its frame, whose trailer says `code`. Returns which frame that is: its kind and number.
-  // Null: it has no trailer, or the front is no piece, or is such zeros.
+  // The piece at the front of slices() cannot be read: zeros go out for it and for the pieces
+  // behind it in its frame, whose trailer says `code`. Returns which frame that is: its kind and
+  // number. Null: it has no trailer, or the front is no piece, or is such zeros.
   struct Spoiled {
     FrameKind kind = FrameKind::kPut;
     uint64_t sequence = 0;

@@ -15,6 +15,7 @@
 #include "peerlane/core/status.h"
 #include "peerlane/program/cpu/host_copier.h"
 #include "peerlane/program/cpu/mapped_copies.h"
+#include "peerlane/program/cpu/open_puts.h"
 #include "peerlane/program/model/binding.h"
 #include "peerlane/program/model/program.h"
 
@@ -136,7 +137,6 @@ class CpuRun {
   OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
   OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone = false);
-  void forgetPuts();
   bool drained();
   bool isAgentOp(const Op& op) const;
   Status resolve(TargetId id);
@@ -161,12 +161,8 @@ class CpuRun {
   bool ended_ = true;
   Code code_ = Code::kOk;
   uint64_t bytesMoved_ = 0;
-  const RemoteMemory* postedTo_ = nullptr;  // the region that a put among them writes
+  OpenPuts puts_;
   bool mayLinger_ = false;
-  bool lastIsOnlyPut_ = false;  // that put is one, and the last of them
-  // The last entry is a put from memory that may be gone; and so is one before it.
-  bool lastMayFail_ = false;
-  bool earlierMayFail_ = false;
   bool patient_ = false;  // the caller of advance() has no budget
   bool ending_ = false;   // has its end code; waits for the mailbox to drain
   uint32_t runPieceCount_ = 0;

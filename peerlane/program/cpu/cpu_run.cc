@@ -5,7 +5,6 @@
 // that threads help with).
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "peerlane/core/device_code.h"
 #include "peerlane/program/cpu/cpu_program.h"
@@ -26,7 +25,7 @@ void CpuRun::start(const CpuProgram& prepared, std::span<const uint64_t> cursors
   piece_ = 0;
   mapped_.restart();
   posted_ = false;
-  forgetPuts();
+  puts_.clear();
   ending_ = false;
   ended_ = false;
   code_ = Code::kOk;
@@ -90,7 +89,7 @@ bool CpuRun::drained() {
   }
   if (!mailbox.idle()) return false;
   posted_ = false;
-  forgetPuts();
+  puts_.clear();
   runPieceCount_ = 0;
   if (mailbox.code() != Code::kOk) {
     if (code_ == Code::kOk) code_ = mailbox.code();
@@ -231,27 +230,21 @@ CpuRun::OpStep CpuRun::runWord(const Op& op) {
     return OpStep::kNext;
   }
   // The owner may refuse the copy and still take the word, which would then announce bytes that
-  // never came. Within one region the owner refuses both, unless it is this side's memory that
-  // could not be read. Where the link can tie the word to the copy, it need not wait for the
-  // answer.
-  bool isTied = false;
-  const bool isSameRegion = postedTo_ == at.remote;
-  const bool mayDiffer = postedTo_ != nullptr && (!isSameRegion || lastMayFail_ || earlierMayFail_);
-  if (op.order == Order::kRelease && mayDiffer) {
-    const bool lastDecides = isSameRegion ? lastMayFail_ && !earlierMayFail_ : lastIsOnlyPut_;
-    isTied = lastDecides && at.remote->refusesInOrder && postedTo_->agent == at.remote->agent;
-    if (!isTied && !drained()) return OpStep::kBlocked;
-    if (code_ != Code::kOk) return OpStep::kEnd;
+  // never came.
+  OpenPuts::Before before = OpenPuts::Before::kAny;
+  if (op.order == Order::kRelease) {
+    before = puts_.before(at.remote);
+    if (before == OpenPuts::Before::kAnswers && !drained()) return OpStep::kBlocked;
+    if (before != OpenPuts::Before::kAny && code_ != Code::kOk) return OpStep::kEnd;
   }
   MailboxEntry* entry = claimEntry();
   if (entry == nullptr) return OpStep::kBlocked;
   entry->verb = op.code == OpCode::kAdd64 ? Verb::kAdd64 : Verb::kStore;
   entry->width = op.width;
   entry->order = op.order;
-  entry->onlyAfterPrevious = isTied;
+  entry->onlyAfterPrevious = before == OpenPuts::Before::kLast;
   entry->mayLinger = mayLinger_;
-  lastIsOnlyPut_ = false;
-  earlierMayFail_ |= std::exchange(lastMayFail_, false);
+  puts_.addOther();
   entry->remote = at.remote;
   entry->remoteOffset = at.remoteOffset;
   entry->operand = value;
@@ -293,11 +286,6 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   return step;
 }
 
-void CpuRun::forgetPuts() {
-  postedTo_ = nullptr;
-  lastIsOnlyPut_ = lastMayFail_ = earlierMayFail_ = false;
-}
-
 CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone) {
   MailboxEntry* entry = claimEntry();
   if (entry == nullptr) return OpStep::kBlocked;
@@ -308,13 +296,7 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, boo
   prepared_->binding_.mailbox->ring();
   posted_ = true;
   for (const Piece& piece : pieces) bytesMoved_ += piece.bytes;
-  if (isPut) {
-    lastIsOnlyPut_ = postedTo_ == nullptr;
-    earlierMayFail_ |= std::exchange(lastMayFail_, mayBeGone);
-    static const RemoteMemory several;  // equal to no region
-    const RemoteMemory* to = pieces.front().remote;
-    postedTo_ = postedTo_ == nullptr || postedTo_ == to ? to : &several;
-  }
+  if (isPut) puts_.add(pieces.front().remote, mayBeGone);
   return OpStep::kNext;
 }
 

@@ -7,7 +7,20 @@
 
 namespace peerlane {
 
-std::string RegionHolders::inWords(uint64_t allocation) const {
+std::string RegionHolders::inWords(const RegionRevocation& revocation) const {
+  const RegionRecord& record = *revocation.record;
+  std::string text = "region " + std::to_string(record.allocation) + " (" +
+                     std::to_string(record.bytes) +
+                     " bytes) to be let go of: " + std::to_string(record.gate.pins()) +
+                     " transfers use it, " + std::to_string(revocation.holders.load()) +
+                     " peers have it imported" + peersInWords(record.allocation);
+  if (revocation.unpinning.load() && !revocation.unpinned.load())
+    text += "; a GPU that something runs on has it pinned";
+  return text;
+}
+
+// ": peer 3 (process 12) ready, peer 4, which left without a goodbye"; empty: none.
+std::string RegionHolders::peersInWords(uint64_t allocation) const {
   std::string text;
   const char* between = ": ";
   for (const uint64_t number : regions_.importers(allocation))

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "peerlane/memory/region_table.h"
+#include "peerlane/session/context/region_revocation.h"
 
 namespace peerlane {
 
@@ -26,8 +27,8 @@ class RegionHolders {
   RegionHolders(const RegionTable& regions, const PeerTable& peers, Absentees& absentees)
       : regions_(regions), peers_(peers), absentees_(absentees) {}
 
-  // ": peer 3 (process 12) ready, peer 4, which left without a goodbye"; empty: none. Any thread.
-  std::string inWords(uint64_t allocation) const;
+  // Who reaches the region, for people, down to each peer's state. Any thread.
+  std::string inWords(const RegionRevocation& revocation) const;
 
   // --- Progress thread ---
   // The peers that have something to be asked for; they are asked when this ends.
@@ -54,6 +55,8 @@ class RegionHolders {
   std::optional<Silent> whoIsSilent(uint64_t allocation) const;
 
  private:
+  std::string peersInWords(uint64_t allocation) const;
+
   const RegionTable& regions_;
   const PeerTable& peers_;
   Absentees& absentees_;

@@ -255,7 +255,7 @@ bool RegionLife::endAtOnce(const RevocationRef& revocation) {
 Status RegionLife::await(const RevocationRef& revocation, Goal goal, Clock::time_point deadline,
                          Clock::time_point begin) {
   if (((*revocation).*goal).load(std::memory_order_acquire)) return Status::ok();
-  const auto words = [this, &revocation] { return holdersInWords(*revocation); };
+  const auto words = [this, &revocation] { return holders_.inWords(*revocation); };
   const Progress::ListedWait listed(around_.progress, words, begin, deadline);
   Status waited = awaitRevoked(revocation, goal, deadline);
   if (((*revocation).*goal).load(std::memory_order_acquire)) return Status::ok();
@@ -333,24 +333,12 @@ Status RegionLife::lookOnceMore(const RevocationRef& revocation, Goal goal, Stat
                                              "left without a goodbye, may still write to it");
     else
       result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
-                                          holdersInWords(*revocation));
+                                          holders_.inWords(*revocation));
   };
   const Status looked = around_.progress.call(look, std::max(deadline, Clock::now() + kLastLook));
   if (looked.code() == Code::kTimeout) return looked.withContext(name + " is not let go of yet");
   PEERLANE_RETURN_IF_ERROR(looked);
   return result;
-}
-
-std::string RegionLife::holdersInWords(const Revocation& revocation) const {
-  const uint64_t allocation = revocation.record->allocation;
-  std::string text = "region " + std::to_string(allocation) + " (" +
-                     std::to_string(revocation.record->bytes) +
-                     " bytes) to be let go of: " + std::to_string(revocation.record->gate.pins()) +
-                     " transfers use it, " + std::to_string(revocation.holders.load()) +
-                     " peers have it imported" + holders_.inWords(allocation);
-  if (revocation.unpinning.load() && !revocation.unpinned.load())
-    text += "; a GPU that something runs on has it pinned";
-  return text;
 }
 
 // Progress thread.

@@ -101,7 +101,6 @@ class RegionLife {
   void askToFinish(const RevocationRef& revocation);
   Status lookOnceMore(const RevocationRef& revocation, Goal goal, Status waited,
                       Clock::time_point begin, Clock::time_point deadline);
-  std::string holdersInWords(const Revocation& revocation) const;
   void tryFinish(const RevocationRef& revocation);
   void takenOut(const RevocationRef& revocation);
   void tryFinishLater(const RevocationRef& revocation);
