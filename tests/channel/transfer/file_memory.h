@@ -25,8 +25,8 @@ class FileMemory {
   static constexpr size_t kBytes = 2 << 20;
 
   explicit FileMemory(std::byte fill) {
-    // The thread sanitizer lets a program map from 0x7e8000000000 on; the kernel's own choices begin
-    // more than 256 GiB above this.
+    // The thread sanitizer lets a program map from 0x7e8000000000 on; the kernel's own choices
+    // begin more than 256 GiB above this.
     static std::atomic<uintptr_t> next{0x7e8800000000};
     std::string path = testing::TempDir() + "peerlane_gone_XXXXXX";
     file_ = ::mkstemp(path.data());
