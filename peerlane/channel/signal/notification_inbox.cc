@@ -146,9 +146,15 @@ bool NotificationInbox::takeLocked() {
   return cursor_ != before;
 }
 
+// A peer that was silent may be heard again: then nothing is to be had any more.
 void NotificationInbox::updateReadiness() {
-  if (event_ && (!waiting_.empty() || peer_.failureCode() != Code::kOk))
+  if (!event_) return;
+  const bool isDue = !waiting_.empty() || peer_.failureCode() != Code::kOk;
+  if (isDue)
     signalEventFd(event_.get());
+  else if (isReadable_)
+    drainEventFd(event_.get());
+  isReadable_ = isDue;
 }
 
 Task::Turn NotificationInbox::turn() {
@@ -166,17 +172,17 @@ Task::Turn NotificationInbox::turn() {
 // `isUntold`: this call took more than the one that it hands out, and waiting threads do not know.
 bool NotificationInbox::popLocked(Notification& notification, bool& isUntold) {
   const bool moved = waiting_.empty() && takeLocked();
-  if (waiting_.empty()) return false;
+  if (waiting_.empty()) {
+    updateReadiness();
+    return false;
+  }
   isUntold = moved && waiting_.size() > 1;
   // The next ones may lie in the slab for want of room, and nobody would look there again.
   if (waiting_.size() == kMaxWaiting) mutex_.askForTurn();
   notification = std::move(waiting_.front());
   waiting_.pop_front();
   counts_.waiting.store(waiting_.size(), std::memory_order_release);
-  if (moved)
-    updateReadiness();
-  else if (event_ && waiting_.empty() && peer_.failureCode() == Code::kOk)
-    drainEventFd(event_.get());
+  if (moved || waiting_.empty()) updateReadiness();
   return true;
 }
 

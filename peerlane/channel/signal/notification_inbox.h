@@ -63,6 +63,7 @@ class NotificationInbox final : public Task, private LateBinder {
   std::vector<std::byte> buffer_ PEERLANE_GUARDED_BY(mutex_);
   std::deque<Notification> waiting_ PEERLANE_GUARDED_BY(mutex_);
   Fd event_ PEERLANE_GUARDED_BY(mutex_);
+  bool isReadable_ PEERLANE_GUARDED_BY(mutex_) = false;  // event_
   LogLimit lines_ PEERLANE_GUARDED_BY(mutex_);
 };
 

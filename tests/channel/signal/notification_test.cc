@@ -447,5 +447,25 @@ TEST(NotificationReadiness, TheDescriptorTellsOfWhatFoundNoRoom) {
   EXPECT_EQ(pollNotification(pair.toA).status().code(), Code::kTryAgain);
 }
 
+// A silence is told by the descriptor, and not any more once the peer is heard again.
+TEST(NotificationReadiness, ASilenceThatIsOverIsNotTold) {
+  Config hearsBadly = configFor(kTcp);
+  hearsBadly.heartbeat = 100ms;
+  hearsBadly.peerTimeout = 1s;
+  const ContextPair pair(hearsBadly, configFor(kTcp));
+  pollfd wanted{MUST(notificationFd(pair.toB)), POLLIN, 0};
+  {
+    const StandingCallback stands(pair.toA.core()->progress());
+    EXPECT_EQ(poll(&wanted, 1, 60'000), 1);
+    EXPECT_EQ(pollNotification(pair.toB).status().code(), Code::kPeerSilent);
+  }
+  EXPECT_TRUE(soon([&] { return pair.toB.status().isOk(); }));
+  EXPECT_EQ(pollNotification(pair.toB).status().code(), Code::kTryAgain);
+  EXPECT_EQ(poll(&wanted, 1, 0), 0);
+  EXPECT_OK(sendEmpty(pair.toA, 5).wait(kSoon));
+  EXPECT_EQ(poll(&wanted, 1, 60'000), 1);
+  EXPECT_EQ(MUST(waitNotification(pair.toB, kSoon)).tag, 5u);
+}
+
 }  // namespace
 }  // namespace peerlane
