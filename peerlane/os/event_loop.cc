@@ -335,7 +335,8 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
     PEERLANE_ASSIGN(Fd event, makeEventFd());
     return std::unique_ptr<EventLoop>(new EventLoop(std::make_unique<LoopCore>(std::move(event))));
   } catch (const std::system_error& error) {
-    return internal::descriptorError(error.code().value(), "the descriptors of an event loop");
+    return internal::descriptorError(error.code().value(),
+                                     "epoll_create1 or timerfd_create, for an event loop");
   }
 }
 
