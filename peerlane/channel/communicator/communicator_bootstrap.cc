@@ -142,7 +142,6 @@ void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
     case LaneNote::Kind::kDeviceReady:
     case LaneNote::Kind::kDeviceWaits:
     case LaneNote::Kind::kDeviceEnd: return deliverToStreams(pair, note);
-    case LaneNote::Kind::kHeard: return pair.sender->take(note);
     default: return pair.receiver->take(note);
   }
   const Status why(note.code == Code::kOk ? Code::kClosed : note.code,

@@ -29,7 +29,7 @@ inline constexpr uint16_t kProtocolMinor = 0;  // both sides speak the smaller o
 namespace feature {
 inline constexpr uint64_t kRevoked = 1;       // Code::kRevoked may be sent
 inline constexpr uint64_t kLinkMessages = 2;  // the ends of a link may talk
-inline constexpr uint64_t kTrailers = 4;  // frames with data may have trailers; LaneNote::kHeard
+inline constexpr uint64_t kTrailers = 4;      // frames with data may have trailers
 inline constexpr uint64_t kAll = kRevoked | kLinkMessages | kTrailers;
 }  // namespace feature
 

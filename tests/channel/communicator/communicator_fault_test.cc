@@ -353,39 +353,6 @@ TEST(CommunicatorGoneMemory, FailsItsMessageAlone) {
   }
 }
 
-// The same in the middle of the staging ring: its chunks go on, so that later messages find theirs.
-TEST(CommunicatorGoneMemory, FailsItsStagedMessageAlone) {
-  for (const char* wire : {"tcp", "sealed tcp", "ring"}) {
-    for (const Loss loss : {Loss::kCut, Loss::kUnmapped, Loss::kProtected}) {
-      Config config = configFor(wire == std::string("ring") ? kRing : kTcp);
-      config.tcpEncrypt = wire == std::string("sealed tcp");
-      CommunicatorPair pair{config};
-      constexpr size_t kBytes = FileMemory::kBytes;
-      FileMemory file(std::byte{0x5a});
-      const Region gone =
-          MUST(pair.contexts.a->registerRegion(file.data(), kBytes, Access::kLocal));
-      TestMemory from(*pair.contexts.a, kBytes, false);
-      TestMemory to(*pair.contexts.b, kBytes, false, Access::kRemoteReadWrite, 2);
-      file.lose(loss);
-      MessageOptions staged;
-      staged.protocol = Protocol::kRing;
-      // The next one waits behind it for its turn in the ring.
-      const auto receive = pair.one->recv(0, to.region(), 0, kBytes);
-      TestMemory after(*pair.contexts.b, kBytes, false, Access::kRemoteReadWrite, 3);
-      const auto next = pair.one->recv(0, after.region(), 0, kBytes);
-      const auto send = pair.zero->send(1, gone, 0, kBytes, staged);
-      const auto sendNext = pair.zero->send(1, from.region(), 0, kBytes, staged);
-      EXPECT_EQ(endOf(send), Code::kRevoked) << wire;
-      EXPECT_EQ(endOf(receive), Code::kRevoked) << wire;
-      EXPECT_EQ(endOf(sendNext), Code::kOk) << wire;
-      EXPECT_EQ(endOf(next), Code::kOk) << wire;
-      std::memcpy(after.shadow(), from.data(), kBytes);
-      EXPECT_TRUE(after.isAsExpected());
-      EXPECT_OK(pair.contexts.a->unregister(gone, kSoon));
-    }
-  }
-}
-
 // A rank whose progress thread stands still owes an answer that only it could give. The other one
 // sleeps meanwhile: before it calls it silent, and afterwards. What this side alone writes, a get,
 // ends then; a put is under way until the other side has answered or ended.

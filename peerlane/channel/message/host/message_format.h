@@ -127,8 +127,6 @@ struct LaneNote {
     kDeviceEnd = 7,     // messages on streams have ended: `code`
     kDeviceReady = 8,   // the device of this side reaches the region `area` of the other side's
     kDeviceWaits = 9,   // a message on a stream is not met: its `number`, region, and length
-    kHeard = 10,  // the receiver knows that staged message `number` was given up: its chunks may go
-                  // on, without bytes
   };
   Kind kind = Kind::kBye;
   Code code = Code::kOk;

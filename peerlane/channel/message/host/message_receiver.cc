@@ -43,13 +43,8 @@ void LaneReceiver::handle(const LaneNote& note) {
   }
   if (note.kind != LaneNote::Kind::kGaveUp || !matcher_.isInWindow(note.number)) return;
   Entry& entry = entryOf(note.number);
-  if (entry.number() != note.number) return;
-  const Code code = note.code == Code::kOk ? Code::kPeerLost : note.code;
-  if (entry.phase == Phase::kLanding) entry.run->cancel(code);
-  if (entry.phase != Phase::kAgreeing && entry.phase != Phase::kStaging) return;
-  // Its chunks still come, and count.
-  entry.outcome = Status(code, nameOf(entry) + ": its sender gave up");
-  env_.sendNote({.kind = LaneNote::Kind::kHeard, .number = note.number});
+  if (entry.number() == note.number && entry.phase == Phase::kLanding)
+    entry.run->cancel(note.code == Code::kOk ? Code::kPeerLost : note.code);
 }
 
 // --- Turns ---
@@ -442,8 +437,8 @@ Status LaneReceiver::moveStaged(Entry& entry, uint64_t& budget, bool& moved) {
   if (hungry) setHungry();
   if (staged_.running()) return Status::ok();
   stagedTurn_ = staged_.nextChunk();
-  if (entry.outcome.isOk()) counts_.add(*env_.peer, MessageKind::kRing, "staged", item.bytes);
-  settle(entry, Status(entry.outcome));
+  counts_.add(*env_.peer, MessageKind::kRing, "staged", item.bytes);
+  settle(entry, Status::ok());
   again_ = true;  // the next one may wait for its turn in the ring
   return Status::ok();
 }

@@ -114,8 +114,7 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
   bool moved = false;
   bool hungry = false;
   switch (entry.phase) {
-    case Phase::kFree:
-    case Phase::kUntold: return false;
+    case Phase::kFree: return false;
     case Phase::kHeld:
       if (entry.posted.batch && entry.posted.batch->cancelled()) {
         entry.posted.batch->itemEnded(Status(Code::kCancelled, "cancelled before it began"));
@@ -160,14 +159,11 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
   return moved;
 }
 
-Status LaneSender::goneMemory(const Entry& entry) const {
-  return {Code::kRevoked, messageName(entry.number, env_.rank) +
-                              ": its memory was unmapped, protected or cut off its file"};
-}
-
 // The receiver was told of nothing. The number goes on as that of no message.
 void LaneSender::voidPayload(Entry& entry) {
-  if (entry.posted.batch) entry.posted.batch->itemEnded(goneMemory(entry));
+  const Status gone(Code::kRevoked, messageName(entry.number, env_.rank) +
+                                        ": its memory was unmapped, protected or cut off its file");
+  if (entry.posted.batch) entry.posted.batch->itemEnded(gone);
   entry.posted.batch = nullptr;
   begin(entry);
   again_ = true;
@@ -309,19 +305,11 @@ bool LaneSender::openRing(const Entry& entry) {
 bool LaneSender::stage(Entry& entry, uint64_t& budget) {
   // In the order in which the receiver gave out the chunks.
   if (entry.firstChunk != stagedTurn_ || !openRing(entry)) return false;
-  if (!staged_.running()) {
-    const MessageItem& item = itemOf(entry);
-    staged_.begin(item.address, item.bytes, entry.firstChunk);
-  }
+  const MessageItem& item = itemOf(entry);
+  if (!staged_.running()) staged_.begin(item.address, item.bytes, entry.firstChunk);
   bool moved = false;
   bool hungry = false;
-  if (Status status = staged_.advance(budget, moved, hungry); !status.isOk()) {
-    if (status.code() == Code::kRevoked && entry.posted.batch && env_.peer->knowsOfGoneMemory()) {
-      voidRest(entry);
-      return true;
-    }
-    breakLane(status);
-  }
+  if (Status status = staged_.advance(budget, moved, hungry); !status.isOk()) breakLane(status);
   if (hungry) setHungry();
   if (failure().isOk() && !staged_.running()) {
     stagedTurn_ = staged_.nextChunk();
@@ -329,16 +317,6 @@ bool LaneSender::stage(Entry& entry, uint64_t& budget) {
     again_ = true;  // the next one may wait for its turn in the ring
   }
   return moved;
-}
-
-// Both sides go on counting chunks. The receiver must know that no bytes come before it has the
-// last chunk, and a note may come later than a chunk: the rest waits for its answer.
-void LaneSender::voidRest(Entry& entry) {
-  env_.sendNote({.kind = LaneNote::Kind::kGaveUp, .code = Code::kRevoked, .number = entry.number});
-  entry.posted.batch->itemEnded(goneMemory(entry));
-  entry.posted.batch = nullptr;
-  staged_.leaveOutRest();
-  entry.phase = Phase::kUntold;
 }
 
 void LaneSender::end(Entry& entry, const Status& status) {
@@ -349,12 +327,8 @@ void LaneSender::end(Entry& entry, const Status& status) {
   if (batch) batch->itemEnded(status);
 }
 
-void LaneSender::handle(const LaneNote& note) {
-  if (note.kind != LaneNote::Kind::kHeard) return;
-  Entry& entry = entryOf(note.number);
-  if (entry.phase != Phase::kUntold || entry.number != note.number) return;
-  entry.phase = Phase::kStaging;
-  again_ = true;
+void LaneSender::handle(const LaneNote& /*note*/) {
+  // Receivers have nothing to tell that has no word.
 }
 
 // The connection is over, and its end may have overtaken the answer: the receiver may have taken
@@ -375,7 +349,7 @@ bool LaneSender::abandon() {
     if (entry.phase == Phase::kFree) continue;
     if (failure().code() != Code::kCorrupt) takeAnswer(entry);
     if (entry.phase == Phase::kFree) continue;
-    if ((entry.phase == Phase::kStaging || entry.phase == Phase::kUntold) && !all) continue;
+    if (entry.phase == Phase::kStaging && !all) continue;
     if (entry.phase == Phase::kSending || entry.phase == Phase::kPushing) {
       bool moved = false;
       bool hungry = false;
@@ -401,8 +375,6 @@ std::string LaneSender::describeWindow() const {
   if (oldest.phase == Phase::kHeld) return text + "; the oldest waits for its stream";
   if (oldest.phase == Phase::kReaching) return text + "; the oldest waits for an import";
   if (oldest.phase == Phase::kAsking) return text + "; the oldest waits for the receive";
-  if (oldest.phase == Phase::kUntold)
-    return text + "; the oldest waits for the receiver to hear that its memory is gone";
   return oldest.run ? text + "; oldest: " + oldest.run->describe() : text;
 }
 

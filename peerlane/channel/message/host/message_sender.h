@@ -44,7 +44,6 @@ class LaneSender final : public LaneEnd {
     kReaching,  // put: waits for the import of the buffer
     kPushing,   // put: copies
     kStaging,   // waits for its turn in the ring, or is in it
-    kUntold,    // in the ring, its memory is gone: waits until the receiver knows
   };
   struct Entry {
     Phase phase = Phase::kFree;
@@ -73,8 +72,6 @@ class LaneSender final : public LaneEnd {
   void beginStaging(Entry& entry);
   bool openRing(const Entry& entry);
   bool stage(Entry& entry, uint64_t& budget);
-  void voidRest(Entry& entry);
-  Status goneMemory(const Entry& entry) const;
   void takeAnswer(Entry& entry);
   void end(Entry& entry, const Status& status);
   LanePrograms* programsFor(Entry& entry, bool agent);

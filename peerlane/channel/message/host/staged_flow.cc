@@ -82,7 +82,6 @@ void StagedFlow::begin(std::byte* address, uint64_t bytes, uint64_t firstChunk) 
 // One execution moves one chunk; the size bound here cuts the last one.
 Status StagedFlow::bind(TargetId /*payload or buffer*/, BoundTarget& out) {
   const uint64_t offset = chunk_ * ring_.chunkBytes;
-  if (address_ == nullptr) return Status::ok();
   out.address = address_ + offset;
   out.bytes = std::min<uint64_t>(bytes_ - offset, ring_.chunkBytes);
   return Status::ok();

@@ -41,12 +41,8 @@ class StagedFlow final : private LateBinder {
   // Requires: nothing under way. Chunks from `firstChunk` on.
   void begin(std::byte* address, uint64_t bytes, uint64_t firstChunk);
   bool running() const { return chunk_ < chunks_; }
-  // For senders, after advance() failed with kRevoked: the payload cannot be read. The rest of the
-  // message's chunks are counted and carry no bytes.
-  void leaveOutRest() { address_ = nullptr; }
   uint64_t nextChunk() const { return firstChunk_ + chunk_; }
-  // Moves chunks until it is blocked or the budget is used up. After an error the flow is broken,
-  // unless leaveOutRest() mends it.
+  // Moves chunks until it is blocked or the budget is used up. After an error the flow is broken.
   Status advance(uint64_t& budgetBytes, bool& moved, bool& hungry);
   // For receivers: the sender needs no more credits. Chunks that are in the ring can still be taken
   // out.
