@@ -15,9 +15,10 @@ inline void leaveLeaksAlone() {
 
 }  // namespace peerlane
 
-// The leak sanitizer asks for it at the end of the process.
+// The leak sanitizer asks for it at the end of the process; the name is its own.
 extern "C" {
-int __lsan_is_turned_off();
+int __lsan_is_turned_off();  // NOLINT(readability-identifier-naming)
+// NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::used, gnu::visibility("default")]] inline int __lsan_is_turned_off() {
   return peerlane::leaksCannotBeTold ? 1 : 0;
 }
