@@ -146,15 +146,9 @@ bool NotificationInbox::takeLocked() {
   return cursor_ != before;
 }
 
-// A peer that was silent may be heard again: then nothing is to be had any more.
+// A silent peer may be heard again, so the descriptor may also stop being readable.
 void NotificationInbox::updateReadiness() {
-  if (!event_) return;
-  const bool isDue = !waiting_.empty() || peer_.failureCode() != Code::kOk;
-  if (isDue)
-    signalEventFd(event_.get());
-  else if (isReadable_)
-    drainEventFd(event_.get());
-  isReadable_ = isDue;
+  readiness_.set(!waiting_.empty() || peer_.failureCode() != Code::kOk);
 }
 
 Task::Turn NotificationInbox::turn() {
@@ -201,11 +195,9 @@ Result<int> NotificationInbox::fd() {
   int fd = -1;
   {
     const TurnMutexLock lock(mutex_);
-    if (event_) return event_.get();
-    PEERLANE_ASSIGN(event_, makeEventFd());
+    PEERLANE_ASSIGN(fd, readiness_.fd());
     takeLocked();
     updateReadiness();
-    fd = event_.get();
   }
   peer_.progress().notifyWaiters();  // as in pop()
   return fd;

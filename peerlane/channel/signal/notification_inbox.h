@@ -11,6 +11,7 @@
 
 #include "peerlane/channel/signal/notification.h"
 #include "peerlane/core/log_limit.h"
+#include "peerlane/os/readiness.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/progress/turn_mutex.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -62,8 +63,7 @@ class NotificationInbox final : public Task, private LateBinder {
   Notification current_ PEERLANE_GUARDED_BY(mutex_);
   std::vector<std::byte> buffer_ PEERLANE_GUARDED_BY(mutex_);
   std::deque<Notification> waiting_ PEERLANE_GUARDED_BY(mutex_);
-  Fd event_ PEERLANE_GUARDED_BY(mutex_);
-  bool isReadable_ PEERLANE_GUARDED_BY(mutex_) = false;  // event_
+  Readiness readiness_ PEERLANE_GUARDED_BY(mutex_);
   LogLimit lines_ PEERLANE_GUARDED_BY(mutex_);
 };
 
