@@ -117,17 +117,16 @@ Result<SocketAddress> SocketAddress::parse(std::string_view text) {
   if (const size_t scheme = text.find("://"); scheme != std::string_view::npos)
     return badAddress(text, "addresses have no scheme; leave out \"" +
                                 std::string(text.substr(0, scheme + 3)) + "\"");
-  if (text.starts_with(":")) return badAddress(text, "there is no host before the port");
+  if (text.rfind(':') == 0) return badAddress(text, "there is no host before the port");
   auto split = splitPort(text);
   if (!split) return badAddress(text, "there is no port");
+  if (!split->bracketed && split->host.find(':') != std::string::npos) {
+    return badAddress(text, "an IPv6 address with a port needs brackets");
+  }
   auto port = parsePort(split->port);
-  const bool needsBrackets = !split->bracketed && split->host.find(':') != std::string::npos;
-  if (!port && !needsBrackets) {
+  if (!port) {
     return badAddress(text, "it was read as the host \"" + split->host + "\" and the port \"" +
                                 std::string(split->port) + "\", which is not within 0 to 65535");
-  }
-  if (needsBrackets) {
-    return badAddress(text, "an IPv6 address with a port needs brackets");
   }
   auto address = parseIp(split->host, *port);
   if (!address.isOk()) return badAddress(text, address.status().message());

@@ -58,6 +58,7 @@ TEST(SocketAddress, BadTextIsRefusedWithTheForms) {
   EXPECT_NE(why("[::1]").find("there is no port"), std::string::npos) << why("[::1]");
   EXPECT_NE(why(":80").find("no host"), std::string::npos) << why(":80");
   EXPECT_NE(why("fe80::1%lo").find("needs brackets"), std::string::npos) << why("fe80::1%lo");
+  EXPECT_NE(why("::1").find("needs brackets"), std::string::npos) << why("::1");
   EXPECT_NE(why("1.2.3.4:8x").find("the host \"1.2.3.4\" and the port \"8x\""), std::string::npos)
       << why("1.2.3.4:8x");
   EXPECT_NE(why("tcp://1.2.3.4:80").find("leave out \"tcp://\""), std::string::npos)
