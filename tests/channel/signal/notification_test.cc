@@ -447,8 +447,8 @@ TEST(NotificationReadiness, TheDescriptorTellsOfWhatFoundNoRoom) {
   EXPECT_EQ(pollNotification(pair.toA).status().code(), Code::kTryAgain);
 }
 
-// The descriptor becomes readable when the peer falls silent, and stops being readable once the peer
-// is heard again.
+// The descriptor becomes readable when the peer falls silent, and stops being readable once the
+// peer is heard again.
 TEST(NotificationReadiness, ASilenceThatIsOverIsNotTold) {
   Config hearsBadly = configFor(kTcp);
   hearsBadly.heartbeat = 100ms;
