@@ -91,7 +91,7 @@ class FaultPeer {
       return nameOf(context_->unregister(memory_->region(), std::chrono::milliseconds(50)));
     if (what == "look") return look();
     if (what == "footprint") {
-      const Footprint held = Footprint::of(*context_);
+      const Footprint held = Footprint::atRest(*context_, std::this_thread::yield);
       return std::to_string(held.descriptors) + " " + std::to_string(held.sharedMappings);
     }
     if (what == "turn to 3") {  // another region of the other side, from now on

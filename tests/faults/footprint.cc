@@ -26,6 +26,20 @@ Footprint Footprint::of(const Context& context) {
   return footprint;
 }
 
+Footprint Footprint::atRest(const Context& context, const std::function<void()>& between) {
+  Footprint least = of(context);
+  for (int same = 0; same < 50;) {
+    between();
+    const Footprint now = of(context);
+    const bool isLess = now.descriptors < least.descriptors ||
+                        now.sharedMappings < least.sharedMappings || now.regions < least.regions ||
+                        now.peers < least.peers;
+    same = isLess ? 0 : same + 1;
+    if (isLess) least = now;
+  }
+  return least;
+}
+
 std::ostream& operator<<(std::ostream& out, const Footprint& footprint) {
   return out << footprint.descriptors << " descriptors, " << footprint.sharedMappings
              << " shared mappings, " << footprint.regions << " regions, " << footprint.peers

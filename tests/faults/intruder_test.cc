@@ -132,21 +132,11 @@ class IntruderTest : public testing::TestWithParam<Door> {
     EXPECT_LE(lines[0].level, LogLevel::kWarn);
     EXPECT_NE(lines[0].text.find(why), std::string::npos) << lines[0].text;
   }
-  // What the context holds once nothing of its own beginning is under way any more: a descriptor
-  // that is being passed is open twice. So the least of what was seen until it was seen often.
   Footprint atRest() {
-    Footprint least = Footprint::of(*context_);
-    for (int same = 0; same < 50;) {
+    return Footprint::atRest(*context_, [this] {
       const uint64_t done = traffic_->done();
       EXPECT_TRUE(soon([&] { return traffic_->done() > done; }));
-      const Footprint now = Footprint::of(*context_);
-      const bool isLess = now.descriptors < least.descriptors ||
-                          now.sharedMappings < least.sharedMappings ||
-                          now.regions < least.regions || now.peers < least.peers;
-      same = isLess ? 0 : same + 1;
-      if (isLess) least = now;
-    }
-    return least;
+    });
   }
   // The other peer goes on; nothing is left of who came.
   void expectAsBefore(uint64_t done) {

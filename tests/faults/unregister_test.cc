@@ -136,8 +136,8 @@ TEST_P(Unregister, AThousandTimesLeavesNothing) {
     if (i == kWarm) {
       ASSERT_EQ(side_.other->line(), "cycled");
       theirs = side_.other->ask("footprint");
+      before = Footprint::atRest(*side_.context, std::this_thread::yield);
       side_.other->tell("cycles " + std::to_string(kTimes));
-      before = Footprint::of(*side_.context);
       resident = MUST(residentBytes());
     }
     const Region region =
