@@ -195,10 +195,10 @@ void VerbsAgent::fail(const Status& why) {
   end(why, nullptr);
 }
 
-void VerbsAgent::breakOff(const Status& why) {
+void VerbsAgent::breakOff(const Status& why, bool isOfPeer) {
   const TurnHolder turn(right_);
   if (state_ == State::kRunning) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
-  halt(why, nullptr, isAnswered_ ? kMostRemakes : 0);
+  halt(why, nullptr, !isAnswered_ ? 0 : isOfPeer ? kNotCounted : kMostRemakes);
 }
 
 void VerbsAgent::ended(const ibv_wc& completion) {
@@ -220,10 +220,12 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   const bool isBlamed = isToBlame(completion.status);
   noneExecuted_ |= isBlamed && lane == &works_.lanes().first();
   const bool isSilent = completion.status == IBV_WC_RETRY_EXC_ERR;
-  halt(why, isBlamed ? lane->ledger.find(completion.wr_id)->work : nullptr,
-       !isAnswered_ ? 0
-       : isSilent   ? kMostRetries
-                    : kMostRemakes);
+  AgentWork* const guilty = isBlamed ? lane->ledger.find(completion.wr_id)->work : nullptr;
+  halt(why, guilty,
+       !isAnswered_        ? 0
+       : guilty != nullptr ? kNotCounted
+       : isSilent          ? kMostRetries
+                           : kMostRemakes);
 }
 
 void VerbsAgent::arrived(uint32_t number) {
@@ -247,7 +249,7 @@ void VerbsAgent::halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes
     guilty->code.store(why.code(), std::memory_order_relaxed);
   if (state_ == State::kBroken) return;
   state_ = State::kBroken;
-  ++remakes_;
+  if (mostRemakes != kNotCounted) ++remakes_;
   owesFailure_ = hasNews_ = true;
   const MutexLock lock(failureLock_);
   failure_ = Status(Code::kTryAgain,
@@ -285,7 +287,7 @@ std::optional<uint64_t> VerbsAgent::stopPairs() {
   std::vector<uint32_t> numbers;
   {
     const TurnHolder turn(right_);
-    halt(Status(Code::kPeerLost, "the peer makes them anew"), nullptr);
+    halt(Status(Code::kPeerLost, "the peer makes them anew"), nullptr, kNotCounted);
     owesFailure_ = false;
     if (state_ == State::kBroken) {
       works_.lanes().stopAll();

@@ -100,7 +100,7 @@ class VerbsAgent final : public Agent, public PairOwner {
   void ended(const ibv_wc& completion) override;
   void arrived(uint32_t number) override;
   bool settle(bool isPolled) override;
-  void breakOff(const Status& why) override;
+  void breakOff(const Status& why, bool isOfPeer) override;
   void fail(const Status& why) override;
 
  private:
@@ -110,18 +110,20 @@ class VerbsAgent final : public Agent, public PairOwner {
     kJoined,  // the pair is new: nothing is posted until goOn()
     kOver,
   };
-  // In a row, without an answer in between. Where nothing was acknowledged after all tries, which
-  // take long, another pair is tried once.
+  // How often the pairs are made anew in a row, without an answer in between. Where nothing was
+  // acknowledged after all tries, which take long, another pair is tried once. A refusal is an
+  // answer, and ends a work: neither the side that posted it nor the owner counts it, and neither
+  // counts what the peer begins.
   static constexpr uint32_t kMostRemakes = 3;
   static constexpr uint32_t kMostRetries = 1;
+  static constexpr uint32_t kNotCounted = UINT32_MAX;
 
   // How the last entry of a mailbox goes (Mailbox::agentPart): by one pair, by all, or as a mail.
   static constexpr uint32_t kAlone = 0, kShared = 1, kAsMail = 2;
 
   bool mayBeShared(const MailboxEntry& entry);
   uint64_t endPairs();
-  void halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes = kMostRemakes)
-      PEERLANE_REQUIRES(right_);
+  void halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes) PEERLANE_REQUIRES(right_);
   void end(const Status& why, const AgentWork* guilty, bool mayAnswer = false)
       PEERLANE_REQUIRES(right_);
   bool mayFollow(const MailboxEntry& entry, uint32_t before) const;

@@ -217,6 +217,58 @@ TEST_F(VerbsRemake, ARevokedKeyEndsItsWorkAndOthersGoOn) {
   EXPECT_EQ(wordAt(good.near, 0), 9u);
 }
 
+// A refusal is an answer: no number of them in a row is the end of the link.
+TEST_F(VerbsRemake, RefusalsInARowEndTheirWorksAlone) {
+  Stage::Area good = stage_.area(kSmall);
+  fillPattern(data_.near.bytes, 1);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  for (int i = 0; i < 10; ++i) {
+    Poster guilty(joint_, 0);
+    guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+    ASSERT_EQ(joint_.settle(guilty), Code::kPermissionDenied) << "refusal " << i;
+  }
+  ASSERT_TRUE(stage_.isWell()) << joint_.link(0).health().toString();
+  Poster after(joint_, 0);
+  after.put({{data_.near.bytes.data(), &good.remote, 0, kSmall}});
+  EXPECT_EQ(joint_.settle(after), Code::kOk);
+  EXPECT_EQ(firstWrong(good.far.bytes, 1), kSmall);
+}
+
+// The event of the owner's device may be told before the answer is seen at the poster's.
+TEST_F(VerbsRemake, TheOwnerMayBeginTheRoundOfARefusal) {
+  Stage::Area good = stage_.area(kSmall);
+  fillPattern(data_.near.bytes, 1);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  for (int i = 0; i < 10; ++i) {
+    Poster guilty(joint_, 0), after(joint_, 0);
+    guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+    guilty.serve();
+    after.put({{data_.near.bytes.data(), &good.remote, 0, kSmall}});
+    after.serve();
+    ASSERT_TRUE(joint_.until([&] { return joint_.agent(1).isBroken(); }, {}, {1}));
+    ASSERT_EQ(joint_.settle(guilty), Code::kPermissionDenied) << "round " << i;
+    ASSERT_EQ(joint_.settle(after), Code::kOk) << "round " << i;
+    ASSERT_EQ(firstWrong(good.far.bytes, 1), kSmall);
+  }
+  EXPECT_TRUE(stage_.isWell()) << joint_.link(0).health().toString();
+}
+
+TEST_F(VerbsRemake, ASilenceAfterARefusalHasItsTry) {
+  Stage::Area good = stage_.area(kSmall);
+  fillPattern(data_.near.bytes, 1);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  Poster guilty(joint_, 0), after(joint_, 0);
+  guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  ASSERT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
+  ASSERT_TRUE(stage_.isWell());
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1);
+  after.put({{data_.near.bytes.data(), &good.remote, 0, kSmall}});
+  ASSERT_TRUE(joint_.until([&] { return !joint_.link(0).health().isOk(); }, {&after}));
+  stage_.a.inject(SOFTWARE_HCA_LOSE_REQUESTS, 0);
+  EXPECT_EQ(joint_.settle(after), Code::kOk);
+  EXPECT_EQ(firstWrong(good.far.bytes, 1), kSmall);
+}
+
 // Until then the owner's word that it takes the memory back may still be on its way.
 TEST_F(VerbsRemake, ARefusedWorkEndsWhenThePeerHasAnswered) {
   Poster poster(joint_, 0);

@@ -324,11 +324,12 @@ void SharedQueues::handle(ibv_event_type type, uint32_t pair) {
     case IBV_EVENT_QP_ACCESS_ERR: {
       const auto found = owners_.find(pair);
       if (found == owners_.end()) return;
+      const bool isOfPeer = type == IBV_EVENT_QP_ACCESS_ERR;
       found->second->breakOff(
           Status(Code::kPeerLost,
-                 type == IBV_EVENT_QP_ACCESS_ERR
-                     ? "the peer used memory with a key that does not allow it (" + name + ")"
-                     : device + " gave up the pair (" + name + ")"));
+                 isOfPeer ? "the peer used memory with a key that does not allow it (" + name + ")"
+                          : device + " gave up the pair (" + name + ")"),
+          isOfPeer);
       return settle(*found->second, /*isPolled=*/false);
     }
     case IBV_EVENT_QP_LAST_WQE_REACHED:
