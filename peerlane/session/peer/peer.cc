@@ -185,7 +185,7 @@ std::optional<std::chrono::nanoseconds> Peer::silentFor() const {
 }
 
 std::string Peer::state() const {
-  return core_ ? peerStateName(core_->state()) : "";
+  return core_ ? peerStateName(core_->told()) : "";
 }
 Status Peer::status() const {
   return core_ ? core_->usable() : emptyPeer();

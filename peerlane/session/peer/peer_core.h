@@ -60,6 +60,7 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
 
   // --- Whether it can be used (PeerStatus) ---
   PeerState state() const { return env_.status.state(); }
+  PeerState told() const { return env_.status.told(); }
   bool met() const { return env_.status.met(); }
   bool over() const { return env_.status.over(); }
   Status failure() const { return env_.status.failure(); }

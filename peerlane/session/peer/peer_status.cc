@@ -18,6 +18,18 @@ const char* peerStateName(PeerState state) {
   return "?";
 }
 
+PeerState PeerStatus::told() const {
+  const PeerState known = state();
+  if (isOver(known)) return known;
+  switch (failureCode()) {
+    case Code::kOk: return PeerState::kReady;
+    case Code::kPeerSilent: return PeerState::kSilent;
+    case Code::kUnavailable: return known;  // as long as it connects
+    case Code::kClosed: return PeerState::kClosed;
+    default: return PeerState::kLost;
+  }
+}
+
 Status PeerStatus::failure() const {
   if (failureCode() == Code::kOk) return Status::ok();
   const MutexLock lock(mutex_);

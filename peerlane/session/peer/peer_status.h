@@ -29,7 +29,9 @@ class PeerStatus {
   using Clock = std::chrono::steady_clock;
 
   PeerState state() const { return state_.load(std::memory_order_acquire); }
-  bool over() const { return state() == PeerState::kLost || state() == PeerState::kClosed; }
+  bool over() const { return isOver(state()); }
+  // For programs: never behind failure(), whose change state() follows a moment later.
+  PeerState told() const;
   // It was ready once: link, slabs and identity are there, and stay as they are.
   bool met() const { return met_.load(std::memory_order_acquire); }
   Code failureCode() const { return failureCode_.load(std::memory_order_acquire); }
@@ -59,6 +61,10 @@ class PeerStatus {
   void setOver(PeerState state) { state_.store(state, std::memory_order_release); }
 
  private:
+  static bool isOver(PeerState state) {
+    return state == PeerState::kLost || state == PeerState::kClosed;
+  }
+
   const uint64_t forks_ = forkGeneration();
   std::atomic<bool> met_{false};
   // Stored (release) by the progress thread after the fields that they announce; loaded (acquire)
