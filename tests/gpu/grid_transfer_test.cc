@@ -19,8 +19,14 @@ struct Grid {
   size_t block;
   size_t hereStride;
   size_t thereStride;
+  size_t off = 0;  // blocks lie up to 16 times so much behind their places
+
+  size_t here(size_t place) const { return place * hereStride + place * 7 % 17 * off; }
+  size_t there(size_t place) const { return place * thereStride + place * 5 % 17 * off; }
 };
-constexpr Grid kGrids[] = {{4096, 4096, 4096}, {4096, 4096, 12288}, {132, 576, 132}, {7, 9, 7000}};
+constexpr Grid kGrids[] = {{4096, 4096, 4096},    {4096, 4096, 12288},    {132, 576, 132},
+                           {7, 9, 7000},          {4096, 4352, 4352, 16}, {560, 4096, 832, 16},
+                           {4099, 4400, 12288, 3}};
 
 // Block i lies at place i here and at place placesOf()[i] there.
 std::vector<size_t> placesOf(const Grid& grid) {
@@ -35,8 +41,7 @@ std::vector<Block> blocksOf(const Side& side, const Grid& grid) {
   const auto places = placesOf(grid);
   std::vector<Block> blocks;
   for (size_t i = 0; i < kCount; ++i)
-    blocks.push_back({&side.region, i * grid.hereStride, &side.remote, places[i] * grid.thereStride,
-                      grid.block});
+    blocks.push_back({&side.region, grid.here(i), &side.remote, grid.there(places[i]), grid.block});
   return blocks;
 }
 
@@ -68,8 +73,8 @@ std::vector<unsigned char> scattered(std::vector<unsigned char> at,
                                      bool isPut) {
   const auto places = placesOf(grid);
   for (size_t i = 0; i < kCount; ++i) {
-    const size_t here = i * grid.hereStride;
-    const size_t there = places[i] * grid.thereStride;
+    const size_t here = grid.here(i);
+    const size_t there = grid.there(places[i]);
     std::copy_n(from.begin() + static_cast<ptrdiff_t>(isPut ? here : there), grid.block,
                 at.begin() + static_cast<ptrdiff_t>(isPut ? there : here));
   }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "peerlane/channel/blocks/granule_table.h"
 #include "peerlane/channel/blocks/grid_axis.h"
 
 namespace peerlane {
@@ -102,12 +103,25 @@ class TakenPlaces {
   uint64_t twice_ = 0;
 };
 
+// The distance of two numbers whose blocks adjoin; 0: no two do.
+uint32_t adjoiningAt(uint64_t stride, uint64_t bytes) {
+  return bytes % stride == 0 ? static_cast<uint32_t>(bytes / stride) : 0;
+}
+
 // Adjoining blocks would be one piece.
-bool hasFewPieces(const std::vector<uint32_t>& to, const std::vector<uint32_t>& from) {
+bool hasFewPieces(const std::vector<uint32_t>& to, uint32_t toNext,
+                  const std::vector<uint32_t>& from, uint32_t fromNext) {
   uint32_t pieces = 1;
   for (size_t i = 1; i < to.size() && pieces < kLeastGridBlocks; ++i)
-    pieces += to[i] - to[i - 1] != 1 || from[i] - from[i - 1] != 1;
+    pieces += to[i] - to[i - 1] != toNext || from[i] - from[i - 1] != fromNext;
   return pieces < kLeastGridBlocks;
+}
+
+// Of a stride below the size of the blocks, which may overlap at different places. Kernels copy
+// small blocks by accesses of the width that every place allows, so those lie on whole words.
+bool mayOverlap(uint64_t localStride, uint64_t remoteStride, uint64_t bytes) {
+  constexpr uint64_t kSmallBlock = 4096, kWord = 16;
+  return bytes >= kSmallBlock || (localStride % kWord == 0 && remoteStride % kWord == 0);
 }
 
 }  // namespace
@@ -120,11 +134,12 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
   RegionAxis local = RegionAxis::guess(blocks, &Block::localOffset);
   RegionAxis remote = RegionAxis::guess(blocks, &Block::remoteOffset);
   const RegionAxis& written = direction == Direction::kPut ? remote : local;
-  if (written.stride() < first.bytes) return false;
+  const bool isDense = written.stride() < first.bytes;
+  if (isDense && !mayOverlap(local.stride(), remote.stride(), first.bytes)) return false;
   if (!local.setLimit(localBytes, first.bytes) || !remote.setLimit(remoteBytes, first.bytes))
     return false;
   const bool isPut = direction == Direction::kPut;
-  TakenPlaces taken(written.limit(), blocks.size());
+  TakenPlaces taken(isDense ? UINT64_MAX : written.limit(), blocks.size());
   const bool sees = taken.areSeen();
   std::vector<uint32_t> here(blocks.size());
   std::vector<uint32_t> there(blocks.size());
@@ -148,10 +163,15 @@ bool findGrid(Direction direction, std::span<const Block> blocks, uint64_t local
   }
   std::vector<uint32_t>& to = isPut ? there : here;
   std::vector<uint32_t>& from = isPut ? here : there;
-  const bool adjoin = local.stride() == first.bytes && remote.stride() == first.bytes;
-  if (!sees && !taken.takeAll(to)) return false;
-  if (taken.isOneTwice() || (adjoin && hasFewPieces(to, from))) return false;
   const RegionAxis& source = isPut ? local : remote;
+  const uint32_t toNext = adjoiningAt(written.stride(), first.bytes);
+  const uint32_t fromNext = adjoiningAt(source.stride(), first.bytes);
+  if (isDense) {
+    if (!GranuleTable::areApart(to, written.stride(), first.bytes)) return false;
+  } else if ((!sees && !taken.takeAll(to)) || taken.isOneTwice()) {
+    return false;
+  }
+  if (toNext != 0 && fromNext != 0 && hasFewPieces(to, toNext, from, fromNext)) return false;
   layout.kind = CopyLayout::Kind::kNumbered;
   layout.first.toOffset = written.base();
   layout.first.fromOffset = source.base();

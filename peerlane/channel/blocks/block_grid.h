@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lists that are grids: many blocks of one size between two regions, each side's at multiples of a
-// stride, as the pages of a cache are. Such a list is two arrays of block numbers, a quarter of
-// what its pieces are, and a GPU copies it like a post of an indexed plan. Thread-safe: no state.
+// stride, as the pages of a cache are. Where the stride is shorter than a block, they are off any
+// grid of whole blocks, and may overlap at different places. Such a list is two arrays of block
+// numbers, a quarter of what its pieces are, and a GPU copies it like a post of an indexed plan.
+// Thread-safe: no state.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "peerlane/channel/blocks/granule_table.h"
 #include "peerlane/channel/blocks/grid_axis.h"
 #include "peerlane/channel/blocks/written_order.h"
 #include "peerlane/session/peer/peer_core.h"
@@ -118,9 +119,12 @@ void WrittenExtent::add(std::span<const Segment> segments) {
 }
 
 // Lists mostly come in order, and then nobody calls this; pages in any order are looked at on a
-// grid; else the blocks are put in order.
+// grid, and blocks that do not lie far apart in a table; else the blocks are put in order, and also
+// where two overlap, to say which.
 Status checkDestinations(const std::vector<Segment>& blocks, const WrittenExtent& extent) {
   if (overlapOnGrid(blocks, extent) == false) return Status::ok();
+  if (GranuleTable::suits(extent, blocks.size()) && !GranuleTable::doOverlap(blocks, extent))
+    return Status::ok();
   const WrittenOrder order(blocks, extent);
   for (size_t i = 1; i < blocks.size(); ++i)
     if (!writesAfter(blocks[order[i]], blocks[order[i - 1]])) [[unlikely]]

@@ -116,13 +116,53 @@ TEST_F(BlockGrid, WhatIsNoGridIsLeftToOthers) {
     };
     EXPECT_FALSE(spoilt([](Block& block) { block.bytes = 4095; })) << at;
     EXPECT_FALSE(spoilt([](Block& block) { block.bytes = 0; })) << at;
-    EXPECT_FALSE(spoilt([](Block& block) { block.remoteOffset += 1; })) << at;
     EXPECT_FALSE(spoilt([](Block& block) { block.localOffset = UINT64_MAX; })) << at;
     EXPECT_FALSE(spoilt([](Block& block) { block.localOffset = kRegionBytes; })) << at;
     EXPECT_FALSE(spoilt([](Block& block) { block.local = nullptr; })) << at;
     EXPECT_FALSE(spoilt([&](Block& block) { block.local = &otherLocal; })) << at;
     EXPECT_FALSE(spoilt([&](Block& block) { block.remote = &otherRemote; })) << at;
   }
+}
+
+// Places so close that blocks at two of them may overlap: off any grid of whole blocks.
+TEST_F(BlockGrid, PlacesMayBeCloserThanABlockIsLong) {
+  const auto blocksOff = [this](uint64_t unit, uint64_t bytes) {
+    auto blocks = blocksOf({0, bytes + 16 * unit, kCount}, {32, bytes + 16 * unit, kCount}, bytes);
+    for (Block& block : blocks) {
+      block.localOffset += random_() % 17 * unit;
+      block.remoteOffset += random_() % 17 * unit;
+    }
+    return blocks;
+  };
+  for (const Direction direction : {Direction::kPut, Direction::kGet}) {
+    auto blocks = blocksOff(16, kBlock);
+    ASSERT_TRUE(find(blocks, direction));
+    expectSame(blocks, direction);
+    EXPECT_LT(layout_.toStride, kBlock);
+    blocks = blocksOff(1, kBlock);
+    ASSERT_TRUE(find(blocks, direction));
+    expectSame(blocks, direction);
+    // Small blocks lie on whole words, or they are copied byte by byte.
+    blocks = blocksOff(16, 512);
+    ASSERT_TRUE(find(blocks, direction));
+    expectSame(blocks, direction);
+    EXPECT_FALSE(find(blocksOff(1, 512), direction));
+    // A block over the end of another one.
+    blocks = blocksOff(16, kBlock);
+    for (uint64_t Block::*offset : {&Block::localOffset, &Block::remoteOffset})
+      blocks[1500].*offset = blocks[3].*offset + kBlock - 16;
+    EXPECT_FALSE(find(blocks, direction));
+  }
+}
+
+// They would be few pieces, but for one that is off the grid.
+TEST_F(BlockGrid, BlocksThatAdjoinAtClosePlacesAreLeftToPieces) {
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < kCount; ++i)
+    blocks.push_back({&local_, i * kBlock, &remote_, i * kBlock, kBlock});
+  blocks[1].localOffset = kCount * kBlock + 16;
+  blocks[1].remoteOffset = kCount * kBlock + 16;
+  EXPECT_FALSE(find(blocks));
 }
 
 TEST_F(BlockGrid, ADestinationThatIsNamedTwiceIsFound) {

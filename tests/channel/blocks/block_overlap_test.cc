@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "peerlane/channel/blocks/granule_table.h"
 #include "peerlane/channel/blocks/written_order.h"
 #include "peerlane/core/counted_list.h"
 
@@ -45,8 +46,17 @@ Status check(const Segments& blocks) {
   return checkDestinations(blocks, extentOf(blocks));
 }
 
+// The table is not asked for lists that it does not suit, and where it errs to the one side, only
+// time is lost: so it is looked at by itself.
+void expectTableExact(const Segments& blocks, const std::string& what) {
+  const WrittenExtent extent = extentOf(blocks);
+  if (!GranuleTable::suits(extent, blocks.size())) return;
+  EXPECT_EQ(GranuleTable::doOverlap(blocks, extent), anyOverlap(blocks)) << what;
+}
+
 // The verdict of a comparison of all pairs, and an error that names two blocks that do overlap.
 void expectExact(const Segments& blocks, const std::string& what) {
+  expectTableExact(blocks, what);
   const Status checked = check(blocks);
   ASSERT_EQ(checked.isOk(), !anyOverlap(blocks)) << what << ": " << checked.toString();
   // Lists that say so are not looked at.
@@ -103,6 +113,9 @@ TEST_F(BlockOverlap, IsFoundWhereverItIs) {
                         {"any size and offset", 1, 5000, 300},
                         {"single bytes", 1, 1, 0},
                         {"some much larger", 1, 1 << 20, 0},
+                        {"of many sizes", 2048, 4096, 300},
+                        {"five sizes above the least", 100, 500, 20},
+                        {"larger than 64 KiB", 66000, 200000, 3000},
                         {"far apart", 512, 65536, uint64_t{1} << 32},
                         {"several regions", 100, 400, 50, 5},
                         {"a span of nearly 2^63", 1, 64, uint64_t{1} << 53},
@@ -128,6 +141,42 @@ TEST_F(BlockOverlap, IsFoundWhereverItIs) {
         expectExact(covered, what + ", one over others");
         if (HasFailure()) return;
       }
+}
+
+// Blocks of one size, of the least difference to whole granules and to each other.
+TEST_F(BlockOverlap, IsFoundByPlaces) {
+  for (const uint64_t bytes : {16, 512, 4095, 4096, 4097, 65535, 65536, 1 << 20})
+    for (const uint64_t stride : {1, 16, 48})
+      for (int round = 0; round < 10; ++round) {
+        const uint64_t least = (bytes + stride - 1) / stride;  // the least distance of two apart
+        std::vector<uint32_t> places;
+        for (uint32_t at = 7; places.size() < 300; at += static_cast<uint32_t>(least + upTo(least)))
+          places.push_back(at);
+        std::shuffle(places.begin(), places.end(), random_);
+        const std::string what = std::to_string(bytes) + " at " + std::to_string(stride);
+        EXPECT_TRUE(GranuleTable::areApart(places, stride, bytes)) << what;
+        const uint32_t kept = places[upTo(places.size() - 1)];
+        for (const uint64_t away : {uint64_t{0}, uint64_t{1}, least / 2, least - 1}) {
+          places.push_back(kept + static_cast<uint32_t>(std::min(away, least - 1)));
+          EXPECT_FALSE(GranuleTable::areApart(places, stride, bytes)) << what << ", " << away;
+          places.pop_back();
+        }
+      }
+  // Too far apart for a table: not said to be apart.
+  EXPECT_FALSE(GranuleTable::areApart(std::vector<uint32_t>{0, 1u << 31}, 1, 16));
+}
+
+// Which lists are not sorted, and so are checked in half of the time.
+TEST_F(BlockOverlap, ListsWithoutHolesNeedNoOrder) {
+  const auto suits = [this](const Kind& kind) {
+    const Segments blocks = apart(kind, 2000);
+    return GranuleTable::suits(extentOf(blocks), blocks.size());
+  };
+  EXPECT_TRUE(suits({"off any grid", 4096, 4096, 255}));
+  EXPECT_TRUE(suits({"of many sizes", 2048, 4096, 500}));
+  EXPECT_TRUE(suits({"large", 1 << 20, 3 << 20, 500}));
+  EXPECT_FALSE(suits({"some much larger", 1, 1 << 20, 0}));
+  EXPECT_FALSE(suits({"far apart", 512, 65536, uint64_t{1} << 32}));
 }
 
 // Blocks of one byte from one end of 64 bits to the other: their numbers and places fill more than
