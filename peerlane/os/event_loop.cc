@@ -31,7 +31,11 @@ namespace peerlane {
 namespace internal {
 
 using Clock = std::chrono::steady_clock;
+// Between looks of a thread that spins. A look costs a system call; messages mostly come in answer
+// to one that has just gone, and each would wait for half of the longer one on its way.
 constexpr std::chrono::microseconds kLookInterval{20};
+constexpr std::chrono::microseconds kShortLookInterval{1};
+constexpr std::chrono::microseconds kAnswerTime{50};
 
 struct WatchRecord : std::enable_shared_from_this<WatchRecord> {
   LoopCore* loop = nullptr;
@@ -89,6 +93,7 @@ struct LoopCore {
   bool expired = false;
   bool inTurn = false;
   Clock::time_point lastLook{};
+  Clock::time_point lastRun{};  // of a function
 
   Mutex mutex;  // never held while a user function runs
   std::vector<std::function<void()>> posted PEERLANE_GUARDED_BY(mutex);
@@ -240,6 +245,7 @@ size_t LoopCore::turn() {
   arm();
   io.poll();
   runPosted();
+  if (ran != 0) lastRun = lastLook;
   return ran;
 }
 
@@ -406,9 +412,12 @@ size_t EventLoop::poll() {
 }
 
 size_t EventLoop::spin() {
-  bool posted = core_->hasPosted.load(std::memory_order_acquire);
-  if (!posted && internal::Clock::now() - core_->lastLook < internal::kLookInterval) return 0;
-  return poll();
+  const bool posted = core_->hasPosted.load(std::memory_order_acquire);
+  if (posted) return poll();
+  const auto now = internal::Clock::now();
+  const auto interval = now - core_->lastRun < internal::kAnswerTime ? internal::kShortLookInterval
+                                                                     : internal::kLookInterval;
+  return now - core_->lastLook < interval ? 0 : poll();
 }
 
 size_t EventLoop::waitOnce(Duration timeout) {
@@ -435,6 +444,7 @@ size_t EventLoop::waitOnce(Duration timeout) {
   core_->io.poll();
   core_->runPosted();
   core_->lastLook = internal::Clock::now();
+  if (core_->ran != 0) core_->lastRun = core_->lastLook;
   return core_->ran;
 }
 

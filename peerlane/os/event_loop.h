@@ -106,7 +106,8 @@ class EventLoop {
   // for the next turn. Returns how many functions ran. Costs a system call.
   size_t poll();
   // For spinning: runs posted functions at once, but looks at descriptors and timers only every 20
-  // microseconds, so most calls cost a clock reading.
+  // microseconds, so most calls cost a clock reading; every microsecond for a moment after a
+  // function ran, because an answer may come.
   size_t spin();
   // Like poll(), but when nothing is ready waits for something, for wake(), or for `timeout` to
   // pass. Returns how many functions ran; 0 after wake() or the timeout.

@@ -196,7 +196,13 @@ Status Progress::usable() const {
 }
 
 bool Progress::pollBusily(const std::function<bool()>& ready, Clock::time_point deadline) {
-  if (!busyPoll_) return false;
+  // The progress thread may need this core. It has it, then, and this thread is not to be woken.
+  if (!busyPoll_) {
+    const Clock::time_point end = std::min(deadline, Clock::now() + spin_);
+    bool isReady = false;
+    while (!(isReady = ready()) && Clock::now() < end) std::this_thread::yield();
+    return isReady;
+  }
   busyPollers_.fetch_add(1, std::memory_order_relaxed);
   wakeLoopIfAsleep();
   const Clock::time_point end = std::min(deadline, Clock::now() + kBusyPoll);

@@ -164,7 +164,7 @@ class Progress {
   }
 
   // The same for events that the progress thread itself brings about (sockets, control messages):
-  // this thread takes no turns, and sleeps at once where the progress thread may need its core.
+  // this thread takes no turns, and gives its core away where the progress thread may need it.
   // Where there are enough cores, both threads first poll for a moment without a pause: the steps
   // of a set-up follow each other closely, and one wake-up per step would take longer than all the
   // steps.

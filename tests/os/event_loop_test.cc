@@ -260,6 +260,29 @@ TEST(EventLoop, SpinSeesPostsAtOnceAndDescriptorsSoon) {
   while (loop->spin() == 0) ASSERT_LT(Clock::now(), limit);
 }
 
+// Looks at descriptors are rare while nothing happens, but what answers a function's message is
+// seen in the next microseconds.
+TEST(EventLoop, SpinSeesAnAnswerInTheNextMoment) {
+  auto loop = makeLoop();
+  const Fd answer = makeEventFd().value();
+  int seen = 0;
+  const auto count = [&] {
+    ++seen;
+    drainEventFd(answer.get());
+  };
+  const Watch watch = loop->watch(answer.get(), true, false, count).value();
+  loop->poll();
+  for (int round = 1; round <= 100; ++round) {
+    loop->post([&] { signalEventFd(answer.get()); });
+    ASSERT_EQ(loop->spin(), 1u);
+    const auto begin = Clock::now();
+    while (Clock::now() - begin < std::chrono::microseconds(2)) {
+    }
+    ASSERT_EQ(loop->spin(), 1u) << "round " << round;
+    EXPECT_EQ(seen, round);
+  }
+}
+
 TEST(EventLoop, WaitEndsAtItsTimeout) {
   auto loop = makeLoop();
   for (auto timeout : {EventLoop::Duration(200us), EventLoop::Duration(3ms)}) {

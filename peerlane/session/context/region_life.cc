@@ -294,7 +294,9 @@ Status RegionLife::awaitRevoked(const RevocationRef& revocation, Goal goal,
            (!revocation->asked.load(std::memory_order_acquire) && revocation->isFree());
   };
   for (;;) {
-    Status waited = around_.progress.wait(done, std::min(deadline, Clock::now() + kSlice));
+    // Not a wait that takes turns: the progress thread leaves its work to such a thread, and would
+    // have to be woken for each message, which it alone may read.
+    Status waited = around_.progress.waitAsleep(done, std::min(deadline, Clock::now() + kSlice));
     if (isReached()) return waited;
     if (waited.isOk())
       askToFinish(revocation);
