@@ -27,6 +27,15 @@ double CopyContest::mostCost() const {
   return next() == best() ? kUnknown : kTooDear * bestCost();
 }
 
+bool CopyContest::rest(uint64_t bytes, uint64_t transferBytes) {
+  if (rests_ == 0) return false;
+  bytes_ += bytes;
+  if (bytes_ < transferBytes) return true;
+  bytes_ = 0;
+  --rests_;
+  return true;
+}
+
 void CopyContest::add(double cost, uint64_t bytes, uint64_t transferBytes) {
   bytes_ += bytes;
   weighted_ += cost * static_cast<double>(bytes);
@@ -70,6 +79,7 @@ void CopyContest::advance() {
     candidate_ = (candidate_ + 1) % kCopyInstructions;
     if (candidate_ == 0 && ++round_ == kRounds) return;
   } while (!isDue());
+  rests_ = round_ == 0 || at(candidate_) == best() ? 0 : kRests;
 }
 
 }  // namespace peerlane::cpu

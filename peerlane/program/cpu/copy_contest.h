@@ -25,6 +25,10 @@ class CopyContest {
   static constexpr uint32_t kTrialsInRound = 2;
   // Of one candidate, those that were given up and those in new memory among them.
   static constexpr uint32_t kMostTrials = kRounds * kTrialsInRound;
+  // After the first round, so many transfers are made by the best one, untimed, before the trials
+  // of another. The first round finds the best one mostly, so it comes at once; the second sees
+  // that nothing disturbed the first, and may come slowly. Of the first ten copies it takes none.
+  static constexpr uint32_t kRests = 3;
   // So much dearer than the best one, a trial is given up before its end, and the candidate for
   // this round.
   static constexpr double kTooDear = 1.3;
@@ -40,6 +44,11 @@ class CopyContest {
   CopyInstruction next() const { return isMemoryNew_ ? best() : at(candidate_); }
   // A trial at such a cost need not go on; infinite where next() is the best one.
   double mostCost() const;
+
+  // Whether the copy of `bytes`, which is the whole transfer or a part of it, is to be made by the
+  // best one without being timed. Else next() has it, and add(), giveUp() or passNewMemory()
+  // follow.
+  bool rest(uint64_t bytes, uint64_t transferBytes);
 
   static double costOf(double nanoseconds, uint64_t bytes) {
     return nanoseconds * 1024 / static_cast<double>(bytes);
@@ -78,7 +87,8 @@ class CopyContest {
   size_t candidate_ = 0;
   uint32_t trials_ = 0;  // of that candidate in that round
   bool isMemoryNew_ = false;
-  // Of the trial under way.
+  uint32_t rests_ = 0;  // to come
+  // Of the trial or the rest under way.
   uint64_t bytes_ = 0;
   double weighted_ = 0;  // the sum of costs, each times its bytes
 };

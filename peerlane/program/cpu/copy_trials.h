@@ -127,6 +127,11 @@ class TimedCopy {
   // False where there is nothing to find out, or another copy is being timed: nothing else may be
   // called then.
   bool isOn() const { return contest_ != nullptr; }
+  // Whether the best one is to copy so many bytes of a transfer of so many, untimed. Requires: on;
+  // if true, nothing else may be called then.
+  bool rests(uint64_t bytes, uint64_t transferBytes) {
+    return contest_->rest(bytes, transferBytes);
+  }
   // Of each probe of a copy of so many bytes, of which the instruction is asked for `atOnce` in one
   // call; 0: it has none.
   uint64_t probeBytes(uint64_t bytes, uint64_t atOnce) const;

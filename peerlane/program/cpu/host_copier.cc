@@ -111,6 +111,11 @@ bool HostCopier::copyTimed(const WholeCopy& whole, CopyTrials::Kind kind,
   TimedCopy timed(*trials_, kind);
   if (!timed.isOn()) return false;
   const uint32_t parts = partsOf(bytes);
+  if (timed.rests(bytes, whole.bytes)) {
+    if (parts != 1) return false;
+    copyRange(trials_->best(kind), pieces, {}, {pieces.size(), 0}, trials_->machine().copy);
+    return true;
+  }
   const uint64_t atOnce = std::min(bytes / parts, whole.bytes / whole.pieces);
   const uint64_t probeBytes = timed.probeBytes(bytes, atOnce);
   const Cut cut(pieces, bytes, parts, probeBytes != 0 ? TimedCopy::kProbes : 0, probeBytes);

@@ -21,8 +21,11 @@ size_t indexOf(CopyInstruction instruction) {
 struct Copies {
   explicit Copies(CopyContest::Candidates candidates = kAll) : contest(candidates) {}
 
-  // One copy, at the cost of the instruction whose trial it is; returns that instruction.
+  // One copy that is timed, after those that are not, at the cost of the instruction whose trial it
+  // is; returns that instruction.
   CopyInstruction copy(const Costs& costs, double disturbed = 1) {
+    while (contest.rest(kBytes, kBytes)) {
+    }
     const CopyInstruction by = contest.next();
     const double cost = costs[indexOf(by)] * disturbed;
     ++made[indexOf(by)];
@@ -56,6 +59,40 @@ TEST(CopyContest, TheCheapestIsFoundByFewCopiesOfTheOthers) {
     for (size_t i = 0; i < kCopyInstructions; ++i)
       EXPECT_LE(copies.made[i], 4u) << copyInstructionName(static_cast<CopyInstruction>(i));
   }
+}
+
+// Each candidate is tried once, and then most copies are the best one's until all is known.
+TEST(CopyContest, AfterTheFirstRoundOthersComeRarely) {
+  for (size_t cheapest = 0; cheapest < kCopyInstructions; ++cheapest) {
+    Costs table{200, 200, 200, 200};
+    table[cheapest] = 100;
+    CopyContest contest(kAll);
+    int made = 0, byOthers = 0, firstTen = 0;
+    for (; !contest.isDecided(); ++made) {
+      ASSERT_LT(made, 100);
+      if (contest.rest(kBytes, kBytes)) continue;
+      const double cost = table[indexOf(contest.next())];
+      byOthers += cost > 100;
+      firstTen += cost > 100 && made < 10;
+      if (cost > contest.mostCost())
+        contest.giveUp(cost);
+      else
+        contest.add(cost, kBytes, kBytes);
+    }
+    EXPECT_EQ(contest.best(), static_cast<CopyInstruction>(cheapest));
+    EXPECT_GE(byOthers, 6) << cheapest;  // three in each round
+    EXPECT_LE(firstTen, 6) << cheapest;
+    EXPECT_LE(byOthers * 2, made) << cheapest;
+  }
+}
+
+TEST(CopyContest, PartsOfOneTransferAreOneRest) {
+  Copies copies({true, true, false, false});
+  for (int trial = 0; trial < 6; ++trial) copies.copy({100, 110, 0, 0});
+  for (uint32_t part = 0; part < 4 * CopyContest::kRests; ++part)
+    EXPECT_TRUE(copies.contest.rest(kBytes / 4, kBytes)) << part;
+  EXPECT_FALSE(copies.contest.rest(kBytes / 4, kBytes));
+  EXPECT_EQ(copies.contest.next(), CopyInstruction::kStreaming);
 }
 
 TEST(CopyContest, BeforeTheFirstTrialItIsMemcpy) {

@@ -24,6 +24,9 @@ class CopyTrialsTest : public testing::Test {
   // As a slow machine and one of AMD's family 25, model 1, do, if process_vm is left out there.
   static constexpr FakeCopyMachine::Costs kStreamingIsBest{200, 100, 190, 210};
   static constexpr FakeCopyMachine::Costs kMovsbIsBest{140, 280, 100, 200};
+  // Trials, and the rests between those of the second round.
+  static constexpr int kMostUntilDecided =
+      kCopyInstructions * (CopyContest::kMostTrials + CopyContest::kRests);
 
   // Of a copier with `threads` that help.
   void open(CopyMachine machine, uint32_t threads = 0, const Config& config = {}) {
@@ -46,7 +49,7 @@ class CopyTrialsTest : public testing::Test {
   void copyUntilDecided(uint64_t bytes, CopyInstruction expected) {
     const CopyTrials::Kind kind = kindOf(bytes);
     for (int i = 0; !trials_->isDecided(kind); ++i) {
-      ASSERT_LT(i, 16) << trials_->toString();
+      ASSERT_LT(i, kMostUntilDecided) << trials_->toString();
       copy(bytes);
     }
     EXPECT_EQ(trials_->best(kind), expected) << trials_->toString();
@@ -113,7 +116,7 @@ TEST_F(CopyTrialsTest, SmallCopiesAndShortPiecesAreMemcpys) {
 TEST_F(CopyTrialsTest, PiecesBelow64KiBHaveContestsOfTheirOwn) {
   FakeCopyMachine fake(kMovsbIsBest);
   open(fake.machine());
-  for (int i = 0; i < 16; ++i) copy(2 * kMiB, UINT64_MAX, 128);
+  for (int i = 0; i < kMostUntilDecided; ++i) copy(2 * kMiB, UINT64_MAX, 128);
   EXPECT_FALSE(trials_->isDecided(kindOf(2 * kMiB)));
   EXPECT_EQ(copier_.explain(),
             "measured here: memcpy, from 1MiB memcpy until measured; pieces below 64KiB: from 1MiB "
@@ -124,7 +127,7 @@ TEST_F(CopyTrialsTest, PiecesBelow64KiBHaveContestsOfTheirOwn) {
 TEST_F(CopyTrialsTest, ADearTrialIsGivenUpBetweenPartsOfATransfer) {
   FakeCopyMachine fake({100, 300, 300, 300});
   open(fake.machine());
-  for (int i = 0; i < 5; ++i) copy(16 * kMiB, kMiB / 4);
+  for (int i = 0; i < 20; ++i) copy(16 * kMiB, kMiB / 4);
   // An eighth, in each of two rounds.
   for (size_t i = 1; i < kCopyInstructions; ++i)
     EXPECT_EQ(fake.bytesBy(static_cast<CopyInstruction>(i)), 4 * kMiB);
@@ -220,7 +223,7 @@ TEST_F(CopyTrialsTest, MovsbOfManyBytesAtOnceIsNotJudgedByFew) {
     open(machine);
     const CopyTrials::Kind kind = kindOf(64 * kMiB);
     for (int i = 0; !trials_->isDecided(kind); ++i) {
-      ASSERT_LT(i, 16) << trials_->toString();
+      ASSERT_LT(i, kMostUntilDecided) << trials_->toString();
       copier_.copy({64 * kMiB, pieces.size()}, pieces, 64 * kMiB);
     }
     EXPECT_EQ(trials_->best(kind), best) << trials_->toString();
