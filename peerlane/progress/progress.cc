@@ -33,6 +33,13 @@ std::string turnStands() {
          "; one may stand in a callback, or in a sink of the log";
 }
 
+// The progress thread may need this core: it has it, then, and this thread is not to be woken.
+bool yieldUntil(const std::function<bool()>& ready, Progress::Clock::time_point end) {
+  bool isReady = false;
+  while (!(isReady = ready()) && Progress::Clock::now() < end) std::this_thread::yield();
+  return isReady;
+}
+
 }  // namespace
 
 Progress::Progress(Duration spin, bool busyPoll, std::unique_ptr<EventLoop> loop,
@@ -196,13 +203,7 @@ Status Progress::usable() const {
 }
 
 bool Progress::pollBusily(const std::function<bool()>& ready, Clock::time_point deadline) {
-  // The progress thread may need this core. It has it, then, and this thread is not to be woken.
-  if (!busyPoll_) {
-    const Clock::time_point end = std::min(deadline, Clock::now() + spin_);
-    bool isReady = false;
-    while (!(isReady = ready()) && Clock::now() < end) std::this_thread::yield();
-    return isReady;
-  }
+  if (!busyPoll_) return yieldUntil(ready, std::min(deadline, Clock::now() + spin_));
   busyPollers_.fetch_add(1, std::memory_order_relaxed);
   wakeLoopIfAsleep();
   const Clock::time_point end = std::min(deadline, Clock::now() + kBusyPoll);
