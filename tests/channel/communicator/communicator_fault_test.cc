@@ -10,8 +10,8 @@
 
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/communicator/communicator_pair.h"
-#include "tests/channel/transfer/file_memory.h"
 #include "tests/core/soon.h"
+#include "tests/os/file_memory.h"
 #include "tests/progress/standing_callback.h"
 
 namespace peerlane {

@@ -16,7 +16,7 @@
 
 #include "peerlane/memory/region_reference.h"
 #include "tests/channel/context_pair.h"
-#include "tests/channel/transfer/file_memory.h"
+#include "tests/os/file_memory.h"
 
 namespace peerlane {
 namespace {

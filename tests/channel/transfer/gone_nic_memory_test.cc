@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "tests/channel/context_pair.h"
-#include "tests/channel/transfer/file_memory.h"
+#include "tests/os/file_memory.h"
 
 namespace peerlane {
 namespace {
