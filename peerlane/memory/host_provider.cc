@@ -40,6 +40,7 @@ class HostAllocation final : public Allocation {
     description.kind = MemoryKind::kShared;
     description.backing = segment_->descriptor();
     description.fdOffset = segment_->offset();
+    description.mayBeCut = false;
     description.text = "shared memory (allocated here)";
     return description;
   }
@@ -68,6 +69,7 @@ class HostMemory final : public HeldMemory {
   Result<MemoryDescription> describe() const override {
     MemoryDescription description;
     description.writable = mapping_.writable;
+    description.mayBeCut = mapping_.hasFile;
     description.text = mappingKindName(mapping_.kind);
     if (!mapping_.path.empty()) description.text += " (" + mapping_.path + ")";
     if (mapping_.kind != MappingKind::kSharedMemory) return description;
@@ -78,6 +80,7 @@ class HostMemory final : public HeldMemory {
       description.text += "; not mapped by peers: " + std::string(sealed.message());
     } else {
       description.kind = MemoryKind::kShared;
+      description.mayBeCut = false;
       description.backing = std::move(mapping_.file);
       description.fdOffset = mapping_.fileOffset;
     }

@@ -62,6 +62,9 @@ struct MemoryDescription {
   // import carries it.
   std::string whyNot{};
   bool writable = true;
+  // Host memory: another program can cut the file behind it. False only for memory of no file, and
+  // for files that are sealed against it: then only this program can take it away from itself.
+  bool mayBeCut = true;
   std::string
       text;  // for people: "shared memory (/memfd:pool)", "private memory; not shared because ..."
 };

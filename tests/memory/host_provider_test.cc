@@ -67,6 +67,7 @@ TEST(HostProvider, HeapAndStackArePrivate) {
   EXPECT_TRUE(small.writable);
   EXPECT_FALSE(small.backing);
   EXPECT_EQ(small.text.rfind("private memory", 0), 0u) << small.text;
+  EXPECT_FALSE(small.mayBeCut);
   const int onStack = 0;
   EXPECT_EQ(classified(&onStack, sizeof(onStack)).kind, MemoryKind::kPrivate);
 }
@@ -102,6 +103,7 @@ TEST(HostProvider, ASealableMemfdIsSharedSealedAndFoundAtItsOffset) {
   EXPECT_EQ(found.fdOffset, kPage + 100);
   EXPECT_NE(fcntl(fd.get(), F_GET_SEALS) & F_SEAL_SHRINK, 0) << "peers could be killed by SIGBUS";
   EXPECT_NE(ftruncate(fd.get(), kPage), 0);
+  EXPECT_FALSE(found.mayBeCut);
   // The descriptor means the same memory.
   mapping.data()[kPage + 100] = std::byte{0x5c};
   std::byte seen{};
@@ -116,6 +118,19 @@ TEST(HostProvider, AMemfdThatRefusesSealsIsNotMappedByPeersAndSaysWhy) {
   EXPECT_EQ(found.kind, MemoryKind::kPrivate);
   EXPECT_FALSE(found.backing);
   EXPECT_NE(found.text.find("not mapped by peers"), std::string::npos) << found.text;
+  EXPECT_TRUE(found.mayBeCut);
+}
+
+// Also where it begins in memory of no file, by which its kind is named.
+TEST(HostProvider, AViewOfAFileMayBeCut) {
+  const Fd fd = memfd(0, kPage);
+  const Mapping mapping(2 * kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS);
+  EXPECT_FALSE(classified(mapping.data(), 2 * kPage).mayBeCut);
+  ASSERT_NE(mmap(mapping.data() + kPage, kPage, kReadWrite, MAP_PRIVATE | MAP_FIXED, fd.get(), 0),
+            MAP_FAILED);
+  EXPECT_TRUE(classified(mapping.data(), 2 * kPage).mayBeCut);
+  EXPECT_TRUE(classified(mapping.data() + kPage, kPage).mayBeCut);
+  EXPECT_FALSE(classified(mapping.data(), kPage).mayBeCut);
 }
 
 TEST(HostProvider, AFileBelowDevShmIsNotMappedByPeersBecauseItMayShrink) {
@@ -173,6 +188,7 @@ TEST(HostProvider, MakesZeroedSharedMemory) {
   ASSERT_TRUE(made.isOk()) << made.status().toString();
   EXPECT_EQ((*made)->bytes(), 3 * kPage + 17);
   for (size_t i = 0; i < (*made)->bytes(); ++i) ASSERT_EQ((*made)->data()[i], std::byte{0});
+  EXPECT_FALSE(MUST((*made)->describe()).mayBeCut);
   const MemoryDescription found = classified((*made)->data(), (*made)->bytes());
   EXPECT_EQ(found.kind, MemoryKind::kShared) << found.text;
   EXPECT_EQ(found.fdOffset, 0u);

@@ -287,6 +287,8 @@ Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
   for (const MappingLine& line : lines)
     mapping.writable = mapping.writable && line.rights[1] == 'w';
   for (const MappingLine& line : lines)
+    mapping.hasFile = mapping.hasFile || kindOf(line) != MappingKind::kPrivateMemory;
+  for (const MappingLine& line : lines)
     if (line.inode != 0 && isDevice(line))
       return Status(Code::kNotSupported, "the memory at " + hex(std::max(start, line.start)) +
                                              " belongs to the device " + line.path);
