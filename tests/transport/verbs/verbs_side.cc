@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "peerlane/os/mappings/nofault_copy.h"
 #include "tests/contract/link_contract.h"
 #include "tests/core/expect_ok.h"
 
@@ -113,7 +114,9 @@ VerbsSide::VerbsSide(const HcaSettings& settings, const Config& ofContext)
       readiness_(MUST(ReadinessSet::create())),
       bell_(MUST(Bell::create())),
       device_(open(settings)),
-      nic_(MUST(VerbsNic::create(device_, surroundings()))) {}
+      nic_(MUST(VerbsNic::create(device_, surroundings()))) {
+  EXPECT_OK(prepareNofault());
+}
 
 VerbsSide::~VerbsSide() {
   EXPECT_EQ(nic_.use_count(), 1) << "a link is left";
@@ -144,7 +147,9 @@ VerbsSide::Memory VerbsSide::region(std::span<std::byte> bytes, Access access, b
   memory.record->base = bytes.data();
   memory.record->bytes = bytes.size();
   memory.record->access = access;
-  memory.record->acquired = acquireHost(bytes);
+  auto acquired = acquireHost(bytes);
+  memory.record->memory.mayBeCut = MUST(acquired->held().describe()).mayBeCut;
+  memory.record->acquired = std::move(acquired);
   if (isHeld) regions_->hold(memory.record);
   return memory;
 }

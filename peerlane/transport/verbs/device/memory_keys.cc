@@ -96,6 +96,7 @@ Result<MemoryKeys::Registered> MemoryKeys::registered(const RegionRecord& region
                   .local = registered.memory.local(),
                   .remote = registered.memory.remote(),
                   .isHost = region.memory.device.kind == DeviceKind::kHost,
+                  .mayBeCut = region.memory.mayBeCut,
                   .needsFlush = writes_.needsFlush(region.memory.device),
                   .unit = registered.unit};
     writes_.use(region.memory.device, key.local, key.address);

@@ -38,7 +38,8 @@ class MemoryKeys : public std::enable_shared_from_this<MemoryKeys> {
     uint64_t address = 0;  // of the first byte, for the device
     uint32_t local = 0;
     uint32_t remote = 0;
-    bool isHost = true;  // the CPU reaches it, too
+    bool isHost = true;    // the CPU reaches it, too
+    bool mayBeCut = true;  // MemoryDescription::mayBeCut
     // Of a GPU for which a flush has to come between bytes and the word that tells of them.
     bool needsFlush = false;
     uint64_t unit = 1;  // as RegistrationPaths::Made

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "peerlane/core/log.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 
 namespace peerlane {
 namespace {
@@ -19,6 +20,13 @@ uint32_t keyOf(const RemoteMemory& memory) {
 }
 uint64_t addressOf(const RemoteMemory& memory, uint64_t offset) {
   return (memory.linkKey & 0xffffffff) + offset;
+}
+
+// False: the program lost some of the memory since it was registered.
+bool readProgram(std::byte* to, std::byte* from, uint64_t bytes) {
+  const IoSlice target{to, bytes};
+  const IoSlice source{from, bytes};
+  return nofaultRead({&target, 1}, {&source, 1}) == bytes;
 }
 
 }  // namespace
@@ -65,7 +73,13 @@ RequestCutter::Cut RequestCutter::cutCopy(AgentWork& work, RequestChain& chain,
   }
   if (isPut && (key == nullptr || key->isHost) &&
       left <= std::min(limits_.inlineBytes, RequestChain::kInlineBytes)) {
-    std::memcpy(chain.carry(static_cast<uint32_t>(left)), piece.local + work.offset, left);
+    std::byte* const room = chain.carry(static_cast<uint32_t>(left));
+    std::byte* const from = piece.local + work.offset;
+    // Memory that nobody can cut is read at once: the safe way takes as long as all of the post.
+    if (key != nullptr && !key->mayBeCut)
+      std::memcpy(room, from, left);
+    else if (!readProgram(room, from, left))
+      return endGone(work, chain);
     work.offset += left;
     ledger.note(chain, &work);
   } else if (gather(work, chain)) {
@@ -117,17 +131,28 @@ RequestCutter::Cut RequestCutter::bounce(AgentWork& work, RequestChain& chain,
   const Piece& piece = work.entry->pieces[work.piece];
   const auto bytes =
       static_cast<uint32_t>(std::min<uint64_t>(piece.bytes - work.offset, BounceSlots::kSlotBytes));
+  std::byte* const local = piece.local + work.offset;
+  if (work.entry->verb == Verb::kPut && !readProgram(bounces_.at(*slot), local, bytes)) {
+    hasFreed_ |= bounces_.giveBack(*slot);
+    return endGone(work, chain);
+  }
   chain.addPiece(bounces_.address(*slot), bytes, bounces_.key());
   RequestLedger::Request& request = ledger.note(chain, &work);
   ledger.sign(chain);
   request.slot = *slot;
   request.bytes = bytes;
-  if (work.entry->verb == Verb::kPut)
-    std::memcpy(bounces_.at(*slot), piece.local + work.offset, bytes);
-  else
-    request.to = piece.local + work.offset;
+  if (work.entry->verb == Verb::kGet) request.to = local;
   work.offset += bytes;
   return Cut::kMade;
+}
+
+// The program's own memory is what is missing: who posted the work is told, and no one else need
+// know.
+RequestCutter::Cut RequestCutter::endGone(AgentWork& work, RequestChain& chain) {
+  chain.drop();
+  PEERLANE_LOG_DEBUG("verbs: memory to be put cannot be read");
+  work.code.store(Code::kRevoked, std::memory_order_relaxed);
+  return Cut::kWhole;
 }
 
 const MemoryKeys::Key* RequestCutter::keyOf(const std::byte* at, uint64_t bytes) {

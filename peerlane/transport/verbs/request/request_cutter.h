@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "peerlane/core/log_limit.h"
 #include "peerlane/transport/verbs/device/bounce_slots.h"
@@ -65,6 +66,8 @@ class RequestCutter {
   bool mayReadsOvertake() const { return !agreed_.ordersWrites; }
   // Of the news of this side, how many the peer has taken, as far as it said so.
   uint64_t taken() const { return credits_.taken(); }
+  // A slot was given back here since the last call, and another link waits for one.
+  bool takeFreed() { return std::exchange(hasFreed_, false); }
   // The pairs were made anew and the control block cleared: no news is under way.
   void startAgain();
 
@@ -74,6 +77,7 @@ class RequestCutter {
   Cut cutCopy(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
   bool gather(AgentWork& work, RequestChain& chain);
   Cut bounce(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
+  Cut endGone(AgentWork& work, RequestChain& chain);
   Cut cutWord(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
   Cut cutAddition(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
   Cut cutFlush(AgentWork& work, RequestChain& chain, RequestLedger& ledger);
@@ -92,6 +96,7 @@ class RequestCutter {
   std::optional<MemoryKeys::Key> key_;  // the last one
   uint64_t keysEnded_ = 0;              // when it was found
   Status noKey_;                        // why there was none
+  bool hasFreed_ = false;
   LogLimit lines_;
 };
 

@@ -2,9 +2,10 @@
 #include "peerlane/transport/verbs/request/work_pump.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
+#include "peerlane/core/log.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 #include "peerlane/transport/verbs/request/replay.h"
 #include "peerlane/transport/verbs/request/work_checks.h"
 
@@ -153,9 +154,19 @@ void WorkPump::release(const Request& request, bool isGood) {
 
 void WorkPump::giveSlotBack(const Request& request, bool isGood) {
   if (request.slot == BounceSlots::kNone) return;
-  if (isGood && request.to != nullptr)
-    std::memcpy(request.to, bounces_.at(request.slot), request.bytes);
+  if (isGood && request.to != nullptr) bring(request);
   hasFreed_ |= bounces_.giveBack(request.slot);
+}
+
+// Out of the slot. The program may have lost the memory since the get was posted: then the get
+// alone fails.
+void WorkPump::bring(const Request& request) {
+  const IoSlice to{request.to, request.bytes};
+  const IoSlice from{bounces_.at(request.slot), request.bytes};
+  if (nofaultWrite({&to, 1}, {&from, 1}) == request.bytes) return;
+  PEERLANE_LOG_DEBUG("verbs: memory to be filled cannot be written");
+  Code none = Code::kOk;
+  request.work->code.compare_exchange_strong(none, Code::kRevoked, std::memory_order_relaxed);
 }
 
 void WorkPump::endMails() {

@@ -85,7 +85,10 @@ class WorkPump {
   WorkList takeFinished() { return std::exchange(finished_, {}); }
   void finish(AgentWork& work) { finished_.add(work); }
   // A slot came back for which another link waits.
-  bool takeFreed() { return std::exchange(hasFreed_, false); }
+  bool takeFreed() {
+    const bool isFreed = cutter_.takeFreed();
+    return std::exchange(hasFreed_, false) || isFreed;
+  }
 
  private:
   using Request = RequestLedger::Request;
@@ -97,6 +100,7 @@ class WorkPump {
   void post(RequestChain& chain);
   void release(const Request& request, bool isGood);
   void giveSlotBack(const Request& request, bool isGood);
+  void bring(const Request& request);
   void drop(AgentWork& work);
   void replay(std::optional<uint64_t> taken, bool noneExecuted);
 
