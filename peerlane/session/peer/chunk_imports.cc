@@ -77,6 +77,7 @@ void ChunkImports::send() {
       asked_[request] = std::move(queued);
     } else {
       region->memory.chunks->fail(queued.range, sent);
+      settled_(*region);  // no answer will come that does it
       env_.around.progress.notifyWaiters();
     }
   }
