@@ -83,7 +83,6 @@ class CopyContest {
 
   std::array<Standing, kCopyInstructions> standings_;
   uint32_t round_ = 0;
-  uint32_t place_ = 0;  // in the round's order
   size_t candidate_ = 0;
   uint32_t trials_ = 0;  // of that candidate in that round
   bool isMemoryNew_ = false;
