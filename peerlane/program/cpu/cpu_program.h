@@ -2,7 +2,8 @@
 //
 // CpuProgram: a program made ready for CPU threads; CpuRun: one execution of it, resumable. The
 // reference executor: its behaviour defines what a program means. Posting path: a run of a prepared
-// program allocates nothing, takes no lock and enters the kernel only to wake a sleeper.
+// program allocates nothing, takes no lock and enters the kernel only to wake a sleeper,
+// or to copy what may be cut off its file (BoundTarget::mayBeCut).
 #pragma once
 
 #include <array>

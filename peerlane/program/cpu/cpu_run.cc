@@ -271,7 +271,12 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   if (bytes == 0) return OpStep::kNext;
   if (to.address != nullptr && from.address != nullptr) {
     const MappedPiece piece{to.address, from.address, bytes};
-    return runMapped({&piece, 1}, bytes, budget);
+    if (!to.mayBeCut && !from.mayBeCut) return runMapped({&piece, 1}, bytes, budget);
+    if (!mapped_.advanceByKernel(piece, budget, bytesMoved_)) {
+      code_ = Code::kRevoked;
+      return OpStep::kEnd;
+    }
+    return mapped_.isAtEnd({&piece, 1}) ? OpStep::kNext : OpStep::kMore;
   }
   const bool isPut = to.address == nullptr;
   if (runPieceCount_ == runPieces_.size()) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "peerlane/os/mappings/nofault_copy.h"
+
 namespace peerlane::cpu {
 
 uint64_t MappedCopies::advance(std::span<const MappedPiece> pieces, uint64_t bytes,
@@ -29,6 +31,23 @@ uint64_t MappedCopies::advance(std::span<const MappedPiece> pieces, uint64_t byt
   }
   budget -= copied;
   return copied;
+}
+
+bool MappedCopies::advanceByKernel(const MappedPiece& piece, uint64_t& budget, uint64_t& copied) {
+  const uint64_t bytes = std::min(piece.bytes - offset_, budget);
+  if (bytes == 0) return true;
+  const IoSlice from{const_cast<std::byte*>(piece.from) + offset_, bytes};
+  const IoSlice to{piece.to + offset_, bytes};
+  // The kernel makes both accesses: this finds a destination that is gone as well.
+  if (nofaultRead({&to, 1}, {&from, 1}) != bytes) return false;
+  offset_ += bytes;
+  budget -= bytes;
+  copied += bytes;
+  if (offset_ == piece.bytes) {
+    ++piece_;
+    offset_ = 0;
+  }
+  return true;
 }
 
 uint64_t MappedCopies::copyPart(const MappedPiece& piece, const WholeCopy& whole,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MappedCopies: how far a run has come with the mapped pieces of one op, and the next of them.
-// Posting path: no allocation, no lock unless threads help. External synchronization required.
+// Posting path: no allocation, no lock unless threads help, no call of the kernel unless asked to.
+// External synchronization required.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,9 @@ class MappedCopies {
   // them.
   uint64_t advance(std::span<const MappedPiece> pieces, uint64_t bytes, const HostCopier* copier,
                    uint64_t& budget);
+  // The same for one piece with memory that may be cut at any time, so that the kernel copies.
+  // False: some of it is not there any more, and what was copied of the last slice is not known.
+  bool advanceByKernel(const MappedPiece& piece, uint64_t& budget, uint64_t& copied);
   bool isAtEnd(std::span<const MappedPiece> pieces) const { return piece_ == pieces.size(); }
 
  private:

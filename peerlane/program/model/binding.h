@@ -26,6 +26,9 @@ struct BoundTarget {
   const Waker* waker = nullptr;          // words that another process polls: wakes its threads
   // Memory of the program, which may be gone when an agent comes to read it.
   bool mayBeGone = false;
+  // Of a late target: behind a file that another process may cut. A call of the kernel copies it,
+  // because a plain access would end the process; a run that finds it cut ends with kRevoked.
+  bool mayBeCut = false;
 };
 
 class LateBinder {

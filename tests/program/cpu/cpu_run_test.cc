@@ -4,6 +4,8 @@
 // any op, by poison, by an agent's failure, and never before an agent let go of its memory.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -288,6 +290,36 @@ TEST_F(CpuLate, BoundToFewerBytesMovesOnlyThose) {
   expectEnded();
   EXPECT_EQ(near_[0], std::byte{0});
   EXPECT_EQ(words_[1], 1u) << "the ops behind it run";
+}
+
+// Memory behind a file that may be cut: as any other, in slices, while it is there; a run that
+// finds it cut ends, and the process goes on.
+TEST_F(CpuLate, BoundToMemoryThatMayBeCutEndsWithIt) {
+  const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const int file = ::memfd_create("cut", MFD_CLOEXEC);
+  ASSERT_EQ(::ftruncate(file, static_cast<off_t>(bytes)), 0);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  binder_.bound = {.address = static_cast<std::byte*>(mapped), .bytes = bytes, .mayBeCut = true};
+  prepare(program_, {words(), {}, source()});
+  words_[0] = 1;
+  start({}, {}, &binder_);
+  EXPECT_EQ(run_.advance(50), Step::kMore);
+  EXPECT_EQ(run_.bytesMoved(), 50u);
+  EXPECT_EQ(run_.advance(50), Step::kMore);
+  EXPECT_EQ(run_.bytesMoved(), 100u);
+  EXPECT_EQ(run_.advance(kAll), Step::kEnded);
+  expectEnded();
+  EXPECT_EQ(run_.bytesMoved(), 128u);
+  EXPECT_EQ(std::memcmp(mapped, source_.data(), 128), 0);
+  words_[1] = 0;
+  ASSERT_EQ(::ftruncate(file, 0), 0);
+  start({}, {}, &binder_);
+  EXPECT_EQ(run_.advance(kAll), Step::kEnded);
+  expectEnded(Code::kRevoked);
+  EXPECT_EQ(words_[1], 0u) << "nobody is told that it came";
+  ::munmap(mapped, bytes);
+  ::close(file);
 }
 
 // A copy at an offset of a late target moves what is left behind that offset, never more.
