@@ -322,37 +322,6 @@ std::chrono::microseconds processorTime() {
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
-// A message whose memory is gone before it leaves: the receiver gets no zeros for it, and the next
-// ones go on.
-TEST(CommunicatorGoneMemory, FailsItsMessageAlone) {
-  for (const char* wire : {"tcp", "sealed tcp", "ring"}) {
-    for (const Loss loss : {Loss::kCut, Loss::kUnmapped, Loss::kProtected}) {
-      Config config = configFor(wire == std::string("ring") ? kRing : kTcp);
-      config.tcpEncrypt = wire == std::string("sealed tcp");
-      CommunicatorPair pair{config};
-      constexpr size_t kBytes = 2048;
-      FileMemory file(std::byte{0x5a});
-      const Region gone = MUST(
-          pair.contexts.a->registerRegion(file.data(), FileMemory::kBytes, Access::kRemoteRead));
-      TestMemory from(*pair.contexts.a, kBytes, false);
-      TestMemory to(*pair.contexts.b, kBytes, false, Access::kRemoteReadWrite, 2);
-      file.lose(loss);
-      MessageOptions eager;
-      eager.protocol = Protocol::kEager;
-      const auto receive = pair.one->recv(0, to.region(), 0, kBytes);
-      const auto send = pair.zero->send(1, gone, FileMemory::kBytes - kBytes, kBytes, eager);
-      EXPECT_EQ(endOf(send), Code::kRevoked) << wire;
-      EXPECT_EQ(endOf(receive), Code::kCancelled) << wire;
-      const auto next = pair.one->recv(0, to.region(), 0, kBytes);
-      EXPECT_EQ(endOf(pair.zero->send(1, from.region(), 0, kBytes, eager)), Code::kOk);
-      EXPECT_EQ(endOf(next), Code::kOk);
-      std::memcpy(to.shadow(), from.data(), kBytes);
-      EXPECT_TRUE(to.isAsExpected());
-      EXPECT_OK(pair.contexts.a->unregister(gone, kSoon));
-    }
-  }
-}
-
 // A rank whose progress thread stands still owes an answer that only it could give. The other one
 // sleeps meanwhile: before it calls it silent, and afterwards. What this side alone writes, a get,
 // ends then; a put is under way until the other side has answered or ended.

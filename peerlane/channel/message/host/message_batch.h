@@ -30,6 +30,10 @@ struct MessageItem {
   MessageKind kind = MessageKind::kEager;  // sends: the protocol
   bool mayStage = false;                   // sends: the ring may replace it
   Part part{};
+
+  // Behind a file that another process may cut. Memory that is not registered counts as it was when
+  // it was posted.
+  bool mayBeCut() const { return region != nullptr && region->memory.mayBeCut; }
 };
 
 class MessageBatch final : public Operation {

@@ -9,6 +9,10 @@
 namespace peerlane {
 namespace {
 
+BoundTarget bufferOf(const MessageItem& item) {
+  return {.address = item.address, .bytes = item.bytes, .mayBeCut = item.mayBeCut()};
+}
+
 bool overlap(const std::byte* a, const std::byte* b, uint64_t bytes) {
   return a < b + bytes && b < a + bytes;
 }
@@ -242,7 +246,7 @@ void LaneReceiver::beginEager(Entry& entry) {
   if (programs == nullptr) return;
   const MessageItem& item = entry.item();
   entry.run->answer = {};
-  entry.run->targets[kReceiverBuffer] = {.address = item.address, .bytes = item.bytes};
+  entry.run->targets[kReceiverBuffer] = bufferOf(item);
   start(entry, programs->eager, Verdict::kAccepted, Phase::kCopying);
 }
 
@@ -273,7 +277,7 @@ void LaneReceiver::beginGet(Entry& entry) {
   // Through the gate before the copy may begin: from here on its owner waits for the run's end.
   if (Status used = run.use(*found); !used.isOk()) return refuse(entry, used);
   run.answer = {};
-  run.targets[kReceiverBuffer] = {.address = item.address, .bytes = item.bytes};
+  run.targets[kReceiverBuffer] = bufferOf(item);
   run.targets[kReceiverPeerPayload] = {.address = const_cast<std::byte*>(from),
                                        .bytes = item.bytes,
                                        .remote = &memory,
