@@ -19,13 +19,15 @@ namespace peerlane {
 
 class FakeWirePair {
  public:
-  explicit FakeWirePair(FakeLinkOptions forA = {}, FakeLinkOptions forB = {})
+  // `featuresOfB`: fewer than all for a side of an earlier version.
+  explicit FakeWirePair(FakeLinkOptions forA = {}, FakeLinkOptions forB = {},
+                        uint64_t featuresOfB = feature::kAll)
       : a_(network_, std::move(forA)), b_(network_, std::move(forB)) {
     EXPECT_OK(prepareAsymmetricFence());
     auto sockets = MUST(socketPair());
     const Secret secret = Secret::random();
-    auto first = a_.connect(true, std::move(sockets.first), secret);
-    auto second = b_.connect(false, std::move(sockets.second), secret);
+    auto first = a_.connect(true, std::move(sockets.first), secret, feature::kAll);
+    auto second = b_.connect(false, std::move(sockets.second), secret, featuresOfB);
     EXPECT_OK(first.get());
     EXPECT_OK(second.get());
     toB = Peer(a_.peer);
@@ -57,7 +59,8 @@ class FakeWirePair {
       progress = MUST(Progress::create(config.spin));
     }
     ~Side() { progress->stop(); }
-    std::future<Status> connect(bool initiator, Fd socket, const Secret& secret) {
+    std::future<Status> connect(bool initiator, Fd socket, const Secret& secret,
+                                uint64_t features) {
       auto connected = std::make_shared<std::promise<Status>>();
       auto result = connected->get_future();
       const PeerSurroundings around{nullptr,    config,  *progress, regions,   providers, metrics,
@@ -69,6 +72,7 @@ class FakeWirePair {
               .gone = {}});
       HandshakeOptions options;
       options.secret = secret;
+      options.features = features;
       options.keyId = keyIdOf(secret);
       options.self = ContextId::random();
       Status started;

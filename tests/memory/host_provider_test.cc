@@ -79,6 +79,8 @@ TEST(HostProvider, PrivateMappingsArePrivate) {
   const Mapping copyOnWrite(kPage, kReadWrite, MAP_PRIVATE, fd.get());
   EXPECT_EQ(classified(copyOnWrite.data(), kPage).kind, MemoryKind::kPrivate)
       << "writes to it do not reach the file";
+  EXPECT_FALSE(classified(anonymous.data(), 2 * kPage).mayBeCut);
+  EXPECT_TRUE(classified(copyOnWrite.data(), kPage).mayBeCut) << "pages that nobody wrote go";
 }
 
 TEST(HostProvider, ReadOnlyMemoryIsSaidToBeSo) {

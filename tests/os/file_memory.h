@@ -46,10 +46,12 @@ class FileMemory {
   FileMemory& operator=(const FileMemory&) = delete;
 
   std::byte* data() const { return base_; }
+  // The file ends after `bytes` bytes.
+  void cutTo(size_t bytes) { EXPECT_EQ(::ftruncate(file_, static_cast<off_t>(bytes)), 0); }
   // All of it, or its second half where the file is cut.
   void lose(Loss loss) {
     switch (loss) {
-      case Loss::kCut: EXPECT_EQ(::ftruncate(file_, kBytes / 2), 0); break;
+      case Loss::kCut: cutTo(kBytes / 2); break;
       case Loss::kProtected: EXPECT_EQ(::mprotect(base_, kBytes, PROT_NONE), 0); break;
       case Loss::kUnmapped:
         EXPECT_EQ(::munmap(base_, kBytes), 0);

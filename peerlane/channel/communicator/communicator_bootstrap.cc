@@ -135,15 +135,9 @@ void CommunicatorCore::onNote(Rank rank, const std::vector<std::byte>& bytes) {
 }
 
 void CommunicatorCore::deliver(Pair& pair, const LaneNote& note) {
-  switch (note.kind) {
-    case LaneNote::Kind::kBye: break;
-    case LaneNote::Kind::kDeviceArea:
-    case LaneNote::Kind::kDeviceRegion:
-    case LaneNote::Kind::kDeviceReady:
-    case LaneNote::Kind::kDeviceWaits:
-    case LaneNote::Kind::kDeviceEnd: return deliverToStreams(pair, note);
-    default: return pair.receiver->take(note);
-  }
+  if (note.isOfStreams()) return deliverToStreams(pair, note);
+  if (note.kind == LaneNote::Kind::kHeard) return pair.sender->take(note);
+  if (note.kind != LaneNote::Kind::kBye) return pair.receiver->take(note);
   const Status why(note.code == Code::kOk ? Code::kClosed : note.code,
                    "rank " + std::to_string(pair.env.rank) + " has closed its communicator");
   pair.sender->fail(why);

@@ -30,10 +30,10 @@ void QuarantineLines::add(EventLoop& loop, Number peer, bool isAbsent, uint64_t 
 }
 
 void QuarantineLines::writeCount(Number peer, const Known& known) {
-  PEERLANE_LOG_WARN("{} quarantined: peer {} {} and may still write to {}",
-                    known.more == 1 ? "1 more region is"
-                                    : std::to_string(known.more) + " more regions are",
-                    peer, inWords(known.isAbsent), known.more == 1 ? "it" : "them");
+  PEERLANE_LOG_WARN(
+      "{} quarantined: peer {} {} and may still write to {}",
+      known.more == 1 ? "1 more region is" : std::to_string(known.more) + " more regions are", peer,
+      inWords(known.isAbsent), known.more == 1 ? "it" : "them");
 }
 
 // A peer of which nothing more came begins anew.

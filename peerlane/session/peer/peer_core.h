@@ -75,6 +75,8 @@ class PeerCore final : public Task, public std::enable_shared_from_this<PeerCore
   const ContextId& context() const { return process_.identity().context; }
   // As toldAs(), for what is not a control message by itself: notes in messages, words.
   Code toldAs(Code code) const { return peerlane::toldAs(code, process_.identity().features); }
+  // Its lanes answer the note that a staged message was given up (LaneNote::Kind::kHeard).
+  bool knowsHeard() const { return process_.knowsHeard(); }
   pid_t processId() const { return process_.id(); }
   // "peer 3 (process 1234)", "peer 3 (10.0.0.2:4000)", for sentences. Requires: it was ready once.
   std::string name() const;

@@ -29,6 +29,7 @@ class RemoteProcess {
             .trailers = (identity_.features & feature::kTrailers) != 0};
   }
   bool knowsLinkMessages() const { return (identity_.features & feature::kLinkMessages) != 0; }
+  bool knowsHeard() const { return (identity_.features & feature::kHeard) != 0; }
   pid_t id() const { return facts_.credentials.pid; }
   // The peer says that it is on this host. A hint for finding a better way, never for trusting it.
   bool sameHostByClaim() const { return facts_.host == HostRelation::kSameNetwork; }

@@ -4,6 +4,8 @@
 // is touched, and the connection and other communicators stay as they are.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <future>
 
 #include "peerlane/channel/communicator/communicator_core.h"
@@ -28,13 +30,15 @@ class Liar {
     channel_ = kCommunicatorChannels + CommunicatorNumbers::of(peer_)->claim();
     area_ = MUST(makeLibraryMemory(peer_.regions(), LaneArea::bytes(kEagerBytes)));
     heard_ = std::make_shared<std::promise<LaneNote>>();
-    peer_.messages().onMessage(
-        channel_, [heard = heard_, done = false](const std::vector<std::byte>& bytes) mutable {
-          auto note = LaneNote::decode(bytes);
-          if (done || !note.isOk() || note->kind != LaneNote::Kind::kHello) return;
-          done = true;
-          heard->set_value(*note);
-        });
+    peer_.messages().onMessage(channel_, [heard = heard_, told = told_, done = false](
+                                             const std::vector<std::byte>& bytes) mutable {
+      auto note = LaneNote::decode(bytes);
+      if (!note.isOk()) return;
+      ++(*told)[static_cast<size_t>(note->kind)];
+      if (done || note->kind != LaneNote::Kind::kHello) return;
+      done = true;
+      heard->set_value(*note);
+    });
     if (!saysHello) return;
     LaneNote hello;
     hello.kind = LaneNote::Kind::kHello;
@@ -74,6 +78,8 @@ class Liar {
     publish(their_ + LaneArea::kAnswersOffset + number % LaneArea::kSlots * kAnswerSlotBytes,
             &answer, number);
   }
+  // How many notes of this kind the honest side has sent.
+  int told(LaneNote::Kind kind) const { return (*told_)[static_cast<size_t>(kind)]; }
   uint32_t theirEagerBytes() const { return theirs_.eagerBytes; }
   // The honest side has said what became of message `number`.
   bool wasAnswered(uint64_t number) const {
@@ -93,6 +99,8 @@ class Liar {
   uint32_t channel_ = 0;
   std::shared_ptr<RegionRecord> area_;
   std::shared_ptr<std::promise<LaneNote>> heard_;
+  const std::shared_ptr<std::array<std::atomic<int>, 256>> told_ =
+      std::make_shared<std::array<std::atomic<int>, 256>>();
   LaneNote theirs_;
   NamedImportCache cache_{peer_};
   std::byte* their_ = nullptr;
@@ -225,6 +233,33 @@ TEST_F(CommunicatorLiarTest, VeryManyPieces) {
   liar_.write(0, envelope);
   EXPECT_EQ(endOf(received), Code::kSizeMismatch);
   EXPECT_TRUE(memory_.isAsExpected());
+}
+
+// A staged message that is given up again and again: who says so is answered once, so that the
+// answers of an honest side never gather.
+TEST_F(CommunicatorLiarTest, AStagedMessageThatIsGivenUpTwice) {
+  const auto received = honest_->recv(1, memory_.region(), 0, 100);
+  Envelope envelope = honestEnvelope();
+  envelope.kind = MessageKind::kRing;
+  liar_.write(0, envelope);
+  ASSERT_TRUE(soon([&] { return liar_.wasAnswered(0); }));
+  for (int i = 0; i < 3; ++i)
+    liar_.say(LaneNote{.kind = LaneNote::Kind::kGaveUp, .code = Code::kRevoked}.encode());
+  liar_.say(LaneNote{.kind = LaneNote::Kind::kBye, .code = Code::kClosed}.encode());
+  // It comes behind all answers. Until then nobody but the progress thread runs the lane, so the
+  // goodbye does not overtake what was said before.
+  ASSERT_TRUE(soon([&] { return liar_.told(LaneNote::Kind::kBye) == 1; }));
+  EXPECT_EQ(liar_.told(LaneNote::Kind::kHeard), 1);
+  EXPECT_EQ(endOf(received), Code::kRevoked);
+}
+
+// Nobody waits for it.
+TEST_F(CommunicatorLiarTest, AnAnswerToNothing) {
+  for (const uint64_t number : {uint64_t{0}, uint64_t{7}, UINT64_MAX})
+    liar_.say(LaneNote{.kind = LaneNote::Kind::kHeard, .number = number}.encode());
+  const auto received = honest_->recv(1, memory_.region(), 0, 100);
+  liar_.write(0, honestEnvelope());
+  EXPECT_EQ(endOf(received), Code::kOk);
 }
 
 TEST_F(CommunicatorLiarTest, AnEagerMessageThatDoesNotFit) {

@@ -34,6 +34,9 @@ TEST(MessageFormat, GoldenNotes) {
   EXPECT_EQ(encodeHex(gaveUp.encode()),
             "504c434d01030600"
             "0201000000000000");
+  EXPECT_EQ(encodeHex(LaneNote{.kind = LaneNote::Kind::kHeard, .number = 258}.encode()),
+            "504c434d010a0000"
+            "0201000000000000");
 }
 
 // Of messages on streams.
@@ -174,7 +177,7 @@ TEST(MessageFormat, RefusesDeviceNotesThatCannotBe) {
       const char* why;
     };
     for (const Change& change :
-         {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 10, "kind"},
+         {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 11, "kind"},
           Change{6, 18, "code"}, Change{7, 4, "access"}}) {
       std::vector<std::byte> bad = good;
       bad[change.at] = static_cast<std::byte>(change.value);
@@ -200,7 +203,7 @@ TEST(MessageFormat, RefusesWhatCannotBe) {
     const char* why;
   };
   for (const Change& change :
-       {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 10, "kind"},
+       {Change{0, 0, "PLCM"}, Change{4, 2, "version"}, Change{5, 0, "kind"}, Change{5, 11, "kind"},
         Change{6, 18, "code"}, Change{7, 4, "access"}, Change{29, 0x20, "eager"},
         Change{32, 8, "slots"}, Change{58, 0, "small"}}) {
     std::vector<std::byte> bad = good;

@@ -33,7 +33,10 @@ struct MessageItem {
 
   // Behind a file that another process may cut. Memory that is not registered counts as it was when
   // it was posted.
-  bool mayBeCut() const { return region != nullptr && region->memory.mayBeCut; }
+  bool mayBeCut() const {
+    return region != nullptr && region->memory.device.kind == DeviceKind::kHost &&
+           region->memory.mayBeCut;
+  }
 };
 
 class MessageBatch final : public Operation {

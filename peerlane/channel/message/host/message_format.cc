@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4d'43'4c'50;  // "PLCM"
 constexpr uint8_t kVersion = 1;
-constexpr uint8_t kMaxKind = static_cast<uint8_t>(LaneNote::Kind::kDeviceWaits);
+constexpr uint8_t kMaxKind = static_cast<uint8_t>(LaneNote::Kind::kHeard);
 constexpr uint8_t kMaxCode = static_cast<uint8_t>(kLastCode);
 
 bool namesDeviceMemory(LaneNote::Kind kind) {
@@ -19,6 +19,10 @@ bool namesDeviceMemory(LaneNote::Kind kind) {
 }
 
 }  // namespace
+
+bool LaneNote::isOfStreams() const {
+  return namesDeviceMemory(kind) || kind == Kind::kDeviceEnd;
+}
 
 std::vector<std::byte> LaneNote::encode() const {
   std::vector<std::byte> bytes;

@@ -127,6 +127,8 @@ struct LaneNote {
     kDeviceEnd = 7,     // messages on streams have ended: `code`
     kDeviceReady = 8,   // the device of this side reaches the region `area` of the other side's
     kDeviceWaits = 9,   // a message on a stream is not met: its `number`, region, and length
+    kHeard = 10,  // the receiver knows that staged message `number` was given up: its chunks may go
+                  // on, without bytes
   };
   Kind kind = Kind::kBye;
   Code code = Code::kOk;
@@ -140,6 +142,8 @@ struct LaneNote {
   uint32_t eagerBytes = 0;
   RegionName area{};
 
+  // Messages on streams have their own ends (DeviceLane).
+  bool isOfStreams() const;
   std::vector<std::byte> encode() const;
   // kCorrupt naming what is wrong.
   static Result<LaneNote> decode(std::span<const std::byte> bytes);

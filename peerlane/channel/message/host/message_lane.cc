@@ -26,6 +26,10 @@ BoundTarget LaneEnvironment::remote(uint64_t offset, uint64_t bytes) const {
           .waker = mapped ? &peer->link().traits().waker : nullptr};
 }
 
+Status memoryGone(const std::string& message) {
+  return {Code::kRevoked, message + ": its memory was unmapped, protected or cut off its file"};
+}
+
 void LaneEnd::post(const std::shared_ptr<MessageBatch>& batch, size_t first, size_t count) {
   Status refused;
   {

@@ -43,6 +43,10 @@ struct LaneEnvironment {
   BoundTarget remote(uint64_t offset, uint64_t bytes) const;
 };
 
+// How a message ends that has lost its memory: its program unmapped or protected it, or some
+// program cut the file behind it.
+Status memoryGone(const std::string& message);
+
 class LaneEnd {
  public:
   static constexpr uint32_t kSlots = LaneArea::kSlots;

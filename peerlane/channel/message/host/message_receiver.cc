@@ -2,6 +2,7 @@
 #include "peerlane/channel/message/host/message_receiver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "peerlane/channel/protocol/eager_protocol.h"
 #include "peerlane/channel/protocol/rendezvous_protocol.h"
@@ -47,8 +48,18 @@ void LaneReceiver::handle(const LaneNote& note) {
   }
   if (note.kind != LaneNote::Kind::kGaveUp || !matcher_.isInWindow(note.number)) return;
   Entry& entry = entryOf(note.number);
-  if (entry.number() == note.number && entry.phase == Phase::kLanding)
-    entry.run->cancel(note.code == Code::kOk ? Code::kPeerLost : note.code);
+  if (entry.number() == note.number)
+    giveUp(entry, note.code == Code::kOk ? Code::kPeerLost : note.code);
+}
+
+// Its sender has: no bytes of it come any more.
+void LaneReceiver::giveUp(Entry& entry, Code code) {
+  if (entry.phase == Phase::kLanding) entry.run->cancel(code);
+  if (entry.phase != Phase::kAgreeing && entry.phase != Phase::kStaging) return;
+  if (std::exchange(entry.isGivenUp, true)) return;  // answered once
+  // Its chunks still come, and count, as soon as the sender has the answer.
+  if (entry.outcome.isOk()) entry.outcome = Status(code, nameOf(entry) + ": its sender gave up");
+  env_.sendNote({.kind = LaneNote::Kind::kHeard, .number = entry.number()});
 }
 
 // --- Turns ---
@@ -78,6 +89,7 @@ void LaneReceiver::passDone() {
     Entry& entry = entryOf(matcher_.head());
     entry.phase = Phase::kWaiting;
     entry.outcome = Status::ok();
+    entry.isGivenUp = false;
     matcher_.pass();
   }
   if (matcher_.head() != before && (queued() || matcher_.hasMore())) again_ = true;
@@ -317,17 +329,8 @@ void LaneReceiver::beginStaging(Entry& entry) {
   }
   LanePrograms* programs = programsFor(entry, false);
   if (programs == nullptr) return;
-  const RegionRecord& memory = staged_.ownMemory();
-  Answer& answer = entry.run->answer;
-  answer = {};
-  answer.access = memory.access;
-  answer.chunkBytes = staged_.ring().chunkBytes;
-  answer.allocation = memory.allocation;
-  answer.generation = memory.generation;
-  answer.regionBytes = memory.bytes;
-  // Chunks are given out in the order of acceptance, and both sides take their turns by them.
-  answer.position = entry.firstChunk = chunksGiven_;
-  chunksGiven_ += staged_.ring().chunksOf(entry.item().bytes);
+  entry.run->answer = {};
+  staged_.give(entry.item().bytes, entry.run->answer);
   entry.run->targets[kReceiverBuffer] = {};
   start(entry, programs->eager, Verdict::kStaged, Phase::kAgreeing);
 }
@@ -378,7 +381,7 @@ bool LaneReceiver::copy(Entry& entry, uint64_t& budget) {
 }
 
 bool LaneReceiver::stage(Entry& entry, uint64_t& budget) {
-  if (entry.firstChunk != stagedTurn_) return false;
+  if (entry.run->answer.position != staged_.turn()) return false;
   bool moved = false;
   if (Status status = moveStaged(entry, budget, moved); !status.isOk()) breakLane(status);
   return moved;
@@ -434,16 +437,16 @@ void LaneReceiver::taken(Entry& entry) {
 
 // Requires: it is this entry's turn in the ring.
 Status LaneReceiver::moveStaged(Entry& entry, uint64_t& budget, bool& moved) {
-  const MessageItem& item = entry.item();
-  if (!staged_.running()) staged_.begin(item.address, item.bytes, entry.firstChunk);
   bool hungry = false;
-  PEERLANE_RETURN_IF_ERROR(staged_.advance(budget, moved, hungry));
+  const MessageItem& item = entry.item();
+  PEERLANE_ASSIGN(const auto step, staged_.advance(&item, budget, moved, hungry));
   if (hungry) setHungry();
-  if (staged_.running()) return Status::ok();
-  stagedTurn_ = staged_.nextChunk();
-  counts_.add(*env_.peer, MessageKind::kRing, "staged", item.bytes);
-  settle(entry, Status::ok());
-  again_ = true;  // the next one may wait for its turn in the ring
+  again_ |= step != StagedFlow::Step::kUnderWay;  // it, or the next one that waits for its turn
+  if (step == StagedFlow::Step::kLost && entry.outcome.isOk())
+    entry.outcome = memoryGone(nameOf(entry));
+  if (step != StagedFlow::Step::kPassed) return Status::ok();
+  if (entry.outcome.isOk()) counts_.add(*env_.peer, MessageKind::kRing, "staged", item.bytes);
+  settle(entry, Status(entry.outcome));
   return Status::ok();
 }
 
@@ -472,7 +475,7 @@ void LaneReceiver::takeRest() {
       const bool isAnswered = entry.phase == Phase::kLanding || entry.phase == Phase::kAgreeing;
       if (isAnswered && entry.run->advance(0, moved, hungry) && entry.run->code() == Code::kOk)
         (this->*rowOf(entry).ended)(entry, Code::kOk);
-      if (entry.phase == Phase::kStaging && entry.firstChunk == stagedTurn_)
+      if (entry.phase == Phase::kStaging && entry.run->answer.position == staged_.turn())
         (void)moveStaged(entry, budget, moved);
     }
   } while (again_);
@@ -516,7 +519,8 @@ bool LaneReceiver::abandonEntry(Entry& entry, bool othersEnded) {
   // The ring may still copy into its memory.
   if (entry.phase == Phase::kStaging && !othersEnded) return true;
   if (!entry.slot->posted || (entry.phase == Phase::kDone && entry.slot->isMet)) return true;
-  const bool isRefused = entry.phase == Phase::kRefusing || entry.phase == Phase::kDone;
+  const bool isRefused =
+      entry.phase == Phase::kRefusing || entry.phase == Phase::kDone || !entry.outcome.isOk();
   entry.slot->isMet = true;
   if (entry.phase == Phase::kCopying && holdsPayload(entry))
     taken(entry);

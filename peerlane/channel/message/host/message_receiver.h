@@ -73,8 +73,10 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
   struct Entry {
     Slot* slot = nullptr;  // the matcher's half; constant
     Phase phase = Phase::kWaiting;
-    Status outcome;  // of a message that ended before it was posted, or when it is refused
-    uint64_t firstChunk = 0;
+    // Of a message that ended before it was posted, is refused, or has lost its memory, at either
+    // side, while its chunks go on.
+    Status outcome;
+    bool isGivenUp = false;  // in the ring, by its sender, which was told that this is known
     std::unique_ptr<MessageRun> run;
 
     uint64_t number() const { return slot->number; }
@@ -128,6 +130,7 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
   void taken(Entry& entry);
   void settle(Entry& entry, const Status& status);
   void linkFailed(const Entry& entry, Code code);
+  void giveUp(Entry& entry, Code code);
   Status moveStaged(Entry& entry, uint64_t& budget, bool& moved);
   void takeRest();
   bool abandonEntry(Entry& entry, bool othersEnded);
@@ -141,9 +144,7 @@ class LaneReceiver final : public LaneEnd, private ReceiveQueue {
   std::array<Entry, kSlots> window_;
   NamedImportCache cache_;
   StagedFlow staged_;
-  bool again_ = false;        // an entry looked at earlier may go on now
-  uint64_t chunksGiven_ = 0;  // of the ring, to accepted messages
-  uint64_t stagedTurn_ = 0;   // the chunk at which the next staged message begins
+  bool again_ = false;  // an entry looked at earlier may go on now
   ReceivedCounts counts_;
 };
 

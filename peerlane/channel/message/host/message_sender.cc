@@ -161,12 +161,15 @@ bool LaneSender::look(Entry& entry, uint64_t& budget) {
   return moved;
 }
 
-// The receiver was told of nothing. The number goes on as that of no message.
+// Its batch ends now; the number goes on as that of no message.
+void LaneSender::loseMemory(Entry& entry) {
+  const auto batch = std::move(entry.posted.batch);
+  if (batch) batch->itemEnded(memoryGone(messageName(entry.number, env_.rank)));
+}
+
+// The receiver was told of nothing.
 void LaneSender::voidPayload(Entry& entry) {
-  const Status gone(Code::kRevoked, messageName(entry.number, env_.rank) +
-                                        ": its memory was unmapped, protected or cut off its file");
-  if (entry.posted.batch) entry.posted.batch->itemEnded(gone);
-  entry.posted.batch = nullptr;
+  loseMemory(entry);
   begin(entry);
   again_ = true;
 }
@@ -266,55 +269,28 @@ void LaneSender::giveUp(Entry& entry, const Status& why) {
 }
 
 void LaneSender::beginStaging(Entry& entry) {
-  const Answer& answer = entry.run->answer;
-  const uint64_t bytes = itemOf(entry).bytes;
-  const uint64_t ringBytes = answer.regionBytes;
-  const bool sane = answer.chunkBytes > 0 && ringBytes % answer.chunkBytes == 0 && bytes > 0 &&
-                    ringBytes / answer.chunkBytes >= 1 &&
-                    ringBytes / answer.chunkBytes <= UINT32_MAX && answer.position >= stagedTurn_ &&
-                    answer.position < kPoison / 2;
-  if (!sane)
+  if (!staged_.canBe(entry.run->answer, itemOf(entry).bytes))
     return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) +
                                                 " named a staging ring that cannot be"));
   if (entry.kind != MessageKind::kRing) {
     env_.peer->metrics().fallbacks().add();
     entry.kind = MessageKind::kRing;
   }
-  entry.firstChunk = answer.position;
   entry.phase = Phase::kStaging;
   again_ = true;
 }
 
-// False until the ring is imported.
-bool LaneSender::openRing(const Entry& entry) {
-  if (staged_.isOpen()) return true;
-  const Answer& answer = entry.run->answer;
-  auto found =
-      cache_.find({answer.allocation, answer.generation, answer.regionBytes, answer.access});
-  if (found.isOk() && *found == nullptr) return false;
-  Status status = found.status();
-  if (found.isOk()) {
-    const uint32_t slots = static_cast<uint32_t>(answer.regionBytes / answer.chunkBytes);
-    status = (*found)->memory.grant.bytes >= answer.regionBytes
-                 ? staged_.openSender({slots, answer.chunkBytes}, *found)
-                 : Status(Code::kCorrupt, "the ring is smaller than it should be");
-  }
-  if (!status.isOk())
-    breakLane(status.withContext("staging ring of rank " + std::to_string(env_.rank)));
-  return status.isOk();
-}
-
 bool LaneSender::stage(Entry& entry, uint64_t& budget) {
-  // In the order in which the receiver gave out the chunks.
-  if (entry.firstChunk != stagedTurn_ || !openRing(entry)) return false;
-  const MessageItem& item = itemOf(entry);
-  if (!staged_.running()) staged_.begin(item.address, item.bytes, entry.firstChunk);
   bool moved = false;
   bool hungry = false;
-  if (Status status = staged_.advance(budget, moved, hungry); !status.isOk()) breakLane(status);
+  const MessageItem* const item = entry.posted.batch ? &itemOf(entry) : nullptr;
+  const auto step = staged_.advance(entry.run->answer, item, budget, moved, hungry);
   if (hungry) setHungry();
-  if (failure().isOk() && !staged_.running()) {
-    stagedTurn_ = staged_.nextChunk();
+  if (!step.isOk()) {
+    breakLane(step.status());
+  } else if (*step == StagedSends::Step::kLost) {
+    loseMemory(entry);
+  } else if (*step == StagedSends::Step::kPassed) {
     end(entry, Status::ok());
     again_ = true;  // the next one may wait for its turn in the ring
   }
@@ -329,8 +305,9 @@ void LaneSender::end(Entry& entry, const Status& status) {
   if (batch) batch->itemEnded(status);
 }
 
-void LaneSender::handle(const LaneNote& /*note*/) {
-  // Receivers have nothing to tell that has no word.
+// Receivers have nothing else to tell that has no word.
+void LaneSender::handle(const LaneNote& note) {
+  if (note.kind == LaneNote::Kind::kHeard && staged_.hear(note.number)) again_ = true;
 }
 
 // The connection is over, and its end may have overtaken the answer: the receiver may have taken
@@ -377,6 +354,8 @@ std::string LaneSender::describeWindow() const {
   if (oldest.phase == Phase::kHeld) return text + "; the oldest waits for its stream";
   if (oldest.phase == Phase::kReaching) return text + "; the oldest waits for an import";
   if (oldest.phase == Phase::kAsking) return text + "; the oldest waits for the receive";
+  if (staged_.awaitsHearing(oldest.number))
+    return text + "; the oldest waits for the receiver to hear that its memory is gone";
   return oldest.run ? text + "; oldest: " + oldest.run->describe() : text;
 }
 

@@ -16,13 +16,14 @@
 #include "peerlane/channel/message/host/message_lane.h"
 #include "peerlane/channel/message/host/message_run.h"
 #include "peerlane/channel/message/host/named_import_cache.h"
-#include "peerlane/channel/message/host/staged_flow.h"
+#include "peerlane/channel/message/host/staged_sends.h"
 
 namespace peerlane {
 
 class LaneSender final : public LaneEnd {
  public:
-  explicit LaneSender(const LaneEnvironment& env) : LaneEnd(env), cache_(*env.peer), staged_(env) {}
+  explicit LaneSender(const LaneEnvironment& env)
+      : LaneEnd(env), cache_(*env.peer), staged_(env, cache_) {}
 
   // For explain().
   uint64_t sent(MessageKind kind) const {
@@ -51,7 +52,6 @@ class LaneSender final : public LaneEnd {
     Posted posted;
     MessageKind kind = MessageKind::kVoid;
     bool withdrawn = false;
-    uint64_t firstChunk = 0;
     std::unique_ptr<MessageRun> run;  // made when first used, kept
   };
 
@@ -64,13 +64,13 @@ class LaneSender final : public LaneEnd {
   bool look(Entry& entry, uint64_t& budget);
   void withdrawIfCancelled(Entry& entry);
   void judge(Entry& entry);
+  void loseMemory(Entry& entry);
   void voidPayload(Entry& entry);
   void conclude(Entry& entry);
   bool readAnswer(Entry& entry);
   void beginPush(Entry& entry);
   void giveUp(Entry& entry, const Status& why);
   void beginStaging(Entry& entry);
-  bool openRing(const Entry& entry);
   bool stage(Entry& entry, uint64_t& budget);
   void takeAnswer(Entry& entry);
   void end(Entry& entry, const Status& status);
@@ -86,9 +86,8 @@ class LaneSender final : public LaneEnd {
   uint64_t head_ = 0;  // oldest message not ended
   uint64_t next_ = 0;  // the next to admit
   NamedImportCache cache_;
-  StagedFlow staged_;
-  bool again_ = false;       // an entry looked at earlier may go on now
-  uint64_t stagedTurn_ = 0;  // the chunk at which the next staged message begins
+  StagedSends staged_;
+  bool again_ = false;                           // an entry looked at earlier may go on now
   std::array<std::atomic<uint64_t>, 8> sent_{};  // by kind; written by the runner
 };
 

@@ -71,19 +71,41 @@ Status StagedFlow::openReceiver(const StagedRing& ring) {
   return open(std::move(program), std::move(binding));
 }
 
-void StagedFlow::begin(std::byte* address, uint64_t bytes, uint64_t firstChunk) {
-  address_ = address;
-  bytes_ = bytes;
-  firstChunk_ = firstChunk;
+void StagedFlow::give(uint64_t bytes, Answer& answer) {
+  answer.access = own_->access;
+  answer.chunkBytes = ring_.chunkBytes;
+  answer.allocation = own_->allocation;
+  answer.generation = own_->generation;
+  answer.regionBytes = own_->bytes;
+  answer.position = chunksGiven_;
+  chunksGiven_ += ring_.chunksOf(bytes);
+}
+
+void StagedFlow::begin(const MessageItem& item) {
+  memory_ = {.address = item.address, .bytes = item.bytes, .mayBeCut = item.mayBeCut()};
+  bytes_ = item.bytes;
+  firstChunk_ = nextChunk();
   chunk_ = 0;
-  chunks_ = ring_.chunksOf(bytes);
+  chunks_ = ring_.chunksOf(bytes_);
 }
 
 // One execution moves one chunk; the size bound here cuts the last one.
 Status StagedFlow::bind(TargetId /*payload or buffer*/, BoundTarget& out) {
+  out = memory_;
+  if (memory_.bytes == 0) return Status::ok();
   const uint64_t offset = chunk_ * ring_.chunkBytes;
-  out.address = address_ + offset;
+  out.address += offset;
   out.bytes = std::min<uint64_t>(bytes_ - offset, ring_.chunkBytes);
+  return Status::ok();
+}
+
+Status StagedFlow::startChunk() {
+  if (inRun_) return Status::ok();
+  if (used_ && !used_->gate.enter())
+    return Status(Code::kClosed, "the staging ring of the peer is gone");
+  const uint64_t cursor = nextChunk();
+  run_.start(program_, {&cursor, 1}, {}, this);
+  inRun_ = true;
   return Status::ok();
 }
 
@@ -97,18 +119,14 @@ Status StagedFlow::endChunk() {
   return Status::ok();
 }
 
-Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
+Result<StagedFlow::Step> StagedFlow::advance(const MessageItem* item, uint64_t& budgetBytes,
+                                             bool& moved, bool& hungry) {
+  if (!running() && item != nullptr) begin(*item);
   while (running()) {
-    if (!inRun_) {
-      if (used_ && !used_->gate.enter())
-        return Status(Code::kClosed, "the staging ring of the peer is gone");
-      const uint64_t cursor = firstChunk_ + chunk_;
-      run_.start(program_, {&cursor, 1}, {}, this);
-      inRun_ = true;
-    }
+    PEERLANE_RETURN_IF_ERROR(startChunk());
     if (budgetBytes == 0) {
       hungry = true;
-      return Status::ok();
+      return Step::kUnderWay;
     }
     const size_t before = run_.opIndex();
     const uint64_t bytesBefore = run_.bytesMoved();
@@ -118,12 +136,18 @@ Status StagedFlow::advance(uint64_t& budgetBytes, bool& moved, bool& hungry) {
     moved |= gotOn;
     if (step != cpu::Step::kEnded) {
       hungry |= step == cpu::Step::kMore || goesOn(mailbox_, gotOn);
-      return Status::ok();
+      return Step::kUnderWay;
     }
-    PEERLANE_RETURN_IF_ERROR(endChunk());
     moved = true;
+    const Status ended = endChunk();
+    // Once: who lost the memory has nothing left to lose, and the ring itself is gone.
+    if (ended.code() == Code::kRevoked && memory_.bytes != 0) {
+      memory_ = {};
+      return Step::kLost;
+    }
+    PEERLANE_RETURN_IF_ERROR(ended);
   }
-  return Status::ok();
+  return Step::kPassed;
 }
 
 bool StagedFlow::abandon(Code code) {
