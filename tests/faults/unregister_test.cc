@@ -2,8 +2,13 @@
 //
 // Memory taken back while another process is busy with it, and very often: afterwards it is free,
 // and nothing is left of it.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <future>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "peerlane/channel/transfer/plan.h"
 #include "peerlane/core/limits.h"
@@ -76,6 +81,45 @@ TEST_P(Unregister, WhileACallbackStandsTheCallersTimeIsKept) {
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("stands in a callback"), std::string::npos) << status.toString();
   EXPECT_OK(side_.context->unregister(region, kSoon));
+}
+
+// How often this thread has gone to sleep.
+long sleeps() {
+  rusage used{};
+  EXPECT_EQ(::getrusage(RUSAGE_THREAD, &used), 0);
+  return used.ru_nvcsw;
+}
+
+// One last look is for all of them. Counted, because a look of 100 ms for each, by two sleeps, is
+// no more than a slow machine's to a clock.
+TEST_P(Unregister, WhileACallbackStandsManyTakeNoLongerThanOne) {
+  constexpr size_t kRegions = 40;
+  std::vector<std::byte> heap(kRegions * 64);
+  std::vector<Region> regions;
+  for (size_t i = 0; i < kRegions; ++i) {
+    regions.push_back(
+        MUST(side_.context->registerRegion(heap.data() + i * 64, 64, Access::kRemoteReadWrite)));
+    ASSERT_TRUE(regions.back().record()->gate.enter());
+  }
+  StandingCallback stands(side_.peer.core()->progress());
+  const auto sleepsFor = [&](std::span<const Region> some) {
+    const long before = sleeps();
+    const Status status = side_.context->unregister(some, std::chrono::nanoseconds(0));
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    const std::string name = "region " + std::to_string(some.front().record()->allocation);
+    EXPECT_NE(status.message().find(name), std::string::npos) << status.toString();
+    EXPECT_EQ(status.message().find("and 38 more") != std::string::npos, some.size() > 1)
+        << status.toString();
+    return sleeps() - before;
+  };
+  const long one = sleepsFor({regions.data(), 1});
+  const long many = sleepsFor({regions.data() + 1, kRegions - 1});
+  stands.goOn();
+  EXPECT_GE(one, 1) << "the sleeps are not counted";
+  EXPECT_LT(many, long{kRegions}) << "one took " << one;
+  for (const Region& region : regions) region.record()->gate.leave();
+  EXPECT_OK(side_.context->unregister(regions, kSoon));
+  for (const Region& region : regions) EXPECT_EQ(region.status().code(), Code::kClosed);
 }
 
 // A post that is refused looks at the region too, for a moment.

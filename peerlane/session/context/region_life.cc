@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kSweepInterval{500};
 // Between looks whether a region is free: a posting thread that lets go of it tells nobody.
 constexpr std::chrono::milliseconds kSlice{1};
-// For the progress thread to look at a region once more, when the caller's time is over.
+// For the progress thread to look at regions once more, when the caller's time is over.
 constexpr std::chrono::milliseconds kLastLook{100};
 // Between looks whether it is only a silent peer that an invalidation waits for.
 constexpr std::chrono::nanoseconds kSilenceLook = std::chrono::milliseconds(500);
@@ -130,12 +130,7 @@ Status RegionLife::unregister(std::span<const Region> regions, Duration timeout)
     if (auto revocation = beginRevocation(region.record(), Cause::kUnregistered, toAsk))
       begun.push_back(std::move(revocation));  // else an earlier call timed out, and it ended since
   if (!toAsk.empty()) ask(std::move(toAsk));
-  Status first;
-  for (const RevocationRef& revocation : begun) {
-    const Status ended = await(revocation, &Revocation::gone, deadline, begin);
-    if (first.isOk()) first = ended;
-  }
-  return first;
+  return await(begun, &Revocation::gone, deadline, begin);
 }
 
 // The provider of the memory takes it back. Links let go of it last, so that as few transfers as
@@ -148,7 +143,7 @@ Status RegionLife::revoke(const Record& record, Duration timeout) {
   Status letGo;
   // Without a limit, too, a peer that stands still does not hold the provider up for ever.
   do {
-    letGo = await(revocation, &Revocation::letGo,
+    letGo = await({&revocation, 1}, &Revocation::letGo,
                   Progress::deadlineIn(std::min(timeLeft(deadline), kSilenceLook)), begin);
   } while (letGo.code() == Code::kTimeout && Clock::now() < deadline);
   const Status exports = record->exports.revoke(timeLeft(deadline));
@@ -252,14 +247,19 @@ bool RegionLife::endAtOnce(const RevocationRef& revocation) {
   return true;
 }
 
-Status RegionLife::await(const RevocationRef& revocation, Goal goal, Clock::time_point deadline,
-                         Clock::time_point begin) {
-  if (((*revocation).*goal).load(std::memory_order_acquire)) return Status::ok();
-  const auto words = [this, &revocation] { return holders_.inWords(*revocation); };
-  const Progress::ListedWait listed(around_.progress, words, begin, deadline);
-  Status waited = awaitRevoked(revocation, goal, deadline);
-  if (((*revocation).*goal).load(std::memory_order_acquire)) return Status::ok();
-  return lookOnceMore(revocation, goal, std::move(waited), begin, deadline);
+// One after the other, because all have the same time. The status is that of the first one that is
+// left.
+Status RegionLife::await(std::span<const RevocationRef> revocations, Goal goal,
+                         Clock::time_point deadline, Clock::time_point begin) {
+  Revocations left;
+  for (const RevocationRef& revocation : revocations) {
+    if (revocation->has(goal)) continue;
+    const auto words = [this, &revocation] { return holders_.inWords(*revocation); };
+    const Progress::ListedWait listed(around_.progress, words, begin, deadline);
+    awaitRevoked(revocation, goal, deadline);
+    if (!revocation->has(goal)) left.push_back(revocation);
+  }
+  return left.empty() ? Status::ok() : lookOnceMore(left, goal, begin, deadline);
 }
 
 // Revocations are sent by the progress thread, those for one peer together.
@@ -283,27 +283,25 @@ void RegionLife::ask(Revocations revocations) {
   });
 }
 
-// Returns the status of the last wait; `revocation` says whether the region is gone.
-Status RegionLife::awaitRevoked(const RevocationRef& revocation, Goal goal,
-                                Clock::time_point deadline) {
-  const auto isReached = [revocation, goal] {
-    return ((*revocation).*goal).load(std::memory_order_acquire);
-  };
-  const auto done = [revocation, isReached] {
-    return isReached() ||
+// Until the deadline, or an error that lookOnceMore() meets as well; `revocation` says whether the
+// goal is reached.
+void RegionLife::awaitRevoked(const RevocationRef& revocation, Goal goal,
+                              Clock::time_point deadline) {
+  const auto done = [revocation, goal] {
+    return revocation->has(goal) ||
            (!revocation->asked.load(std::memory_order_acquire) && revocation->isFree());
   };
-  for (;;) {
+  do {
     // Not a wait that takes turns: the progress thread leaves its work to such a thread, and would
     // have to be woken for each message, which it alone may read.
-    Status waited = around_.progress.waitAsleep(done, std::min(deadline, Clock::now() + kSlice));
-    if (isReached()) return waited;
+    const Status waited =
+        around_.progress.waitAsleep(done, std::min(deadline, Clock::now() + kSlice));
+    if (revocation->has(goal)) return;
     if (waited.isOk())
       askToFinish(revocation);
     else if (waited.code() != Code::kTimeout)
-      return waited;
-    if (Clock::now() >= deadline) return waited;
-  }
+      return;
+  } while (Clock::now() < deadline);
 }
 
 void RegionLife::askToFinish(const RevocationRef& revocation) {
@@ -316,31 +314,36 @@ void RegionLife::askToFinish(const RevocationRef& revocation) {
   });
 }
 
-// Whatever the wait said: the progress thread alone takes the region out, and knows who is silent.
-// It may stand in a callback, so it is not waited for for long either.
-Status RegionLife::lookOnceMore(const RevocationRef& revocation, Goal goal, Status waited,
-                                Clock::time_point begin, Clock::time_point deadline) {
-  const std::string name = "region " + std::to_string(revocation->record->allocation);
-  Status result = std::move(waited);
+// The progress thread alone takes regions out, and knows who is silent. It may stand in a callback,
+// so it is not waited for for long either: once for all regions, however many there are.
+Status RegionLife::lookOnceMore(const Revocations& left, Goal goal, Clock::time_point begin,
+                                Clock::time_point deadline) {
+  const auto nameOf = [](const RevocationRef& revocation) {
+    return "region " + std::to_string(revocation->record->allocation);
+  };
+  Status first;
   const auto look = [&] {
-    tryFinish(revocation);
-    if (((*revocation).*goal).load(std::memory_order_acquire)) {
-      result = Status::ok();
-      return;
+    for (const RevocationRef& revocation : left) {
+      tryFinish(revocation);
+      if (revocation->has(goal)) continue;
+      quarantine(revocation);
+      if (!first.isOk()) continue;
+      if (revocation->quarantined)
+        first = Status(Code::kPeerSilent, nameOf(revocation) +
+                                              " is quarantined: a peer that is silent, or "
+                                              "left without a goodbye, may still write to it");
+      else
+        first = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
+                                           holders_.inWords(*revocation));
     }
-    quarantine(revocation);
-    if (revocation->quarantined)
-      result = Status(Code::kPeerSilent, name +
-                                             " is quarantined: a peer that is silent, or "
-                                             "left without a goodbye, may still write to it");
-    else
-      result = Status(Code::kTimeout, "waited " + durationInWords(Clock::now() - begin) + " for " +
-                                          holders_.inWords(*revocation));
   };
   const Status looked = around_.progress.call(look, std::max(deadline, Clock::now() + kLastLook));
-  if (looked.code() == Code::kTimeout) return looked.withContext(name + " is not let go of yet");
+  const std::string more =
+      left.size() == 1 ? "" : ", and " + std::to_string(left.size() - 1) + " more,";
+  if (looked.code() == Code::kTimeout)
+    return looked.withContext(nameOf(left.front()) + more + " is not let go of yet");
   PEERLANE_RETURN_IF_ERROR(looked);
-  return result;
+  return first;
 }
 
 // Progress thread.

@@ -86,7 +86,7 @@ class RegionLife {
   using Cause = Revocation::Cause;
   using RevocationRef = std::shared_ptr<Revocation>;
   using Revocations = std::vector<RevocationRef>;
-  using Goal = std::atomic<bool> Revocation::*;  // letGo or gone
+  using Goal = Revocation::Goal;  // letGo or gone
 
   Region handleOf(Record record) const;
   Status watch(const Record& record);
@@ -95,12 +95,12 @@ class RegionLife {
   RevocationRef beginRevocation(const Record& record, Cause cause, Revocations& toAsk);
   bool endAtOnce(const RevocationRef& revocation);
   void ask(Revocations revocations);
-  Status await(const RevocationRef& revocation, Goal goal, Clock::time_point deadline,
+  Status await(std::span<const RevocationRef> revocations, Goal goal, Clock::time_point deadline,
                Clock::time_point begin);
-  Status awaitRevoked(const RevocationRef& revocation, Goal goal, Clock::time_point deadline);
+  void awaitRevoked(const RevocationRef& revocation, Goal goal, Clock::time_point deadline);
   void askToFinish(const RevocationRef& revocation);
-  Status lookOnceMore(const RevocationRef& revocation, Goal goal, Status waited,
-                      Clock::time_point begin, Clock::time_point deadline);
+  Status lookOnceMore(const Revocations& left, Goal goal, Clock::time_point begin,
+                      Clock::time_point deadline);
   void tryFinish(const RevocationRef& revocation);
   void takenOut(const RevocationRef& revocation);
   void tryFinishLater(const RevocationRef& revocation);

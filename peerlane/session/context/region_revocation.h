@@ -32,6 +32,9 @@ struct RegionRevocation {
   bool quarantined = false;              // progress thread
   Timer again{};                         // of the next look; progress thread
 
+  // One of the flags above that a call may wait for.
+  using Goal = std::atomic<bool> RegionRevocation::*;
+  bool has(Goal goal) const { return (this->*goal).load(std::memory_order_acquire); }
   bool isFree() const {
     return holders.load(std::memory_order_acquire) == 0 && record->gate.drained();
   }
