@@ -137,7 +137,8 @@ class CpuRun {
   // `bytes`: of all pieces.
   OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
-  OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone = false);
+  OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone = false,
+                    bool isOurs = false);
   bool drained();
   bool isAgentOp(const Op& op) const;
   Status resolve(TargetId id);

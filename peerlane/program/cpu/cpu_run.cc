@@ -286,18 +286,20 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   Piece& piece = runPieces_[runPieceCount_];
   piece = isPut ? Piece{from.address, to.remote, to.remoteOffset, bytes}
                 : Piece{to.address, from.remote, from.remoteOffset, bytes};
-  const OpStep step = sendPieces({&piece, 1}, isPut, isPut && from.mayBeGone);
+  const OpStep step = sendPieces({&piece, 1}, isPut, isPut && from.mayBeGone, isPut && from.isOurs);
   if (step == OpStep::kNext) ++runPieceCount_;
   return step;
 }
 
-CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone) {
+CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone,
+                                  bool isOurs) {
   MailboxEntry* entry = claimEntry();
   if (entry == nullptr) return OpStep::kBlocked;
   entry->verb = isPut ? Verb::kPut : Verb::kGet;
   entry->pieces = pieces.data();
   entry->pieceCount = static_cast<uint32_t>(pieces.size());
   entry->mayLinger = mayLinger_ && isPut;
+  entry->isOurs = isOurs;
   prepared_->binding_.mailbox->ring();
   posted_ = true;
   for (const Piece& piece : pieces) bytesMoved_ += piece.bytes;

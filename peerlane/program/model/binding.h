@@ -29,6 +29,8 @@ struct BoundTarget {
   // Of a late target: behind a file that another process may cut. A call of the kernel copies it,
   // because a plain access would end the process; a run that finds it cut ends with kRevoked.
   bool mayBeCut = false;
+  // Memory of the library that lives as long as the run: an agent may read it plainly.
+  bool isOurs = false;
 };
 
 class LateBinder {

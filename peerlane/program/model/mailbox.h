@@ -40,6 +40,9 @@ struct alignas(64) MailboxEntry {
   // No user waits for it here: the agent may hold it back for the next thing that goes to the peer,
   // for as long as it holds back acknowledgements.
   bool mayLinger = false;
+  // Of a put: this side's memory is the library's and stays. Else it may be the program's, which
+  // may lose it at any time.
+  bool isOurs = false;
   uint32_t pieceCount = 0;
   const Piece* pieces = nullptr;         // kPut, kGet; alive until the entry completed
   const RemoteMemory* remote = nullptr;  // kStore, kAdd64, kFlush: where the word is

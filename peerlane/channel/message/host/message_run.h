@@ -86,10 +86,13 @@ class MessageRun final : public LateBinder {
   Answer answer;      // the receiver's own; the sender's copy
 
   BoundTarget envelopeTarget() {
-    return {.address = reinterpret_cast<std::byte*>(&envelope), .bytes = sizeof(envelope)};
+    return {.address = reinterpret_cast<std::byte*>(&envelope),
+            .bytes = sizeof(envelope),
+            .isOurs = true};
   }
   BoundTarget answerTarget() {
-    return {.address = reinterpret_cast<std::byte*>(&answer), .bytes = sizeof(answer)};
+    return {
+        .address = reinterpret_cast<std::byte*>(&answer), .bytes = sizeof(answer), .isOurs = true};
   }
 
  private:

@@ -76,7 +76,7 @@ RequestCutter::Cut RequestCutter::cutCopy(AgentWork& work, RequestChain& chain,
     std::byte* const room = chain.carry(static_cast<uint32_t>(left));
     std::byte* const from = piece.local + work.offset;
     // Memory that nobody can cut is read at once: the safe way takes as long as all of the post.
-    if (key != nullptr && !key->mayBeCut)
+    if (entry.isOurs || (key != nullptr && !key->mayBeCut))
       std::memcpy(room, from, left);
     else if (!readProgram(room, from, left))
       return endGone(work, chain);
