@@ -42,7 +42,7 @@ std::unique_ptr<ControlConnection> connectionThatEnded(EventLoop& loop) {
   auto made = MUST(ControlConnection::create(loop, Fd(sockets[0]), false,
                                              Handshake::Role::kInitiator, std::move(options),
                                              {.authenticated = [](const PeerIdentity&) {},
-                                              .message = [](ControlMessage) {},
+                                              .message = [](const ControlMessage&) {},
                                               .ended = [](const Status&) {}}));
   made->close();
   return made;
