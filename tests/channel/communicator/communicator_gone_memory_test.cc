@@ -68,6 +68,18 @@ class CommunicatorGoneMemory : public testing::TestWithParam<GoneWire> {
   Result<Transfer> recv(const Region& to, size_t bytes = kGoneBytes) {
     return pair_.one->recv(0, to, kGoneBytes - bytes, bytes);
   }
+  // A message fails whose sender has lost its memory. `ended`: how the receive ends. Returns the
+  // receiver's memory.
+  auto sendLost(Loss loss, Protocol protocol, size_t bytes, Code ended) {
+    FileMemory file(std::byte{0x5a});
+    const Region gone = registered(a(), file);
+    auto to = memory(b(), 2);
+    file.lose(loss);
+    const auto received = recv(to->region(), bytes);
+    EXPECT_EQ(endOf(send(gone, protocol, bytes)), Code::kRevoked);
+    EXPECT_EQ(endOf(received), ended);
+    return to;
+  }
   // The lane still works, in both directions.
   void expectOneMore(Protocol protocol) {
     const auto from = memory(a(), 11);
@@ -103,13 +115,7 @@ constexpr Loss kLosses[] = {Loss::kCut, Loss::kUnmapped, Loss::kProtected};
 TEST_P(CommunicatorGoneMemory, OfTheSenderFailsItsEagerMessageAlone) {
   for (const Loss loss : kLosses) {
     SCOPED_TRACE(static_cast<int>(loss));
-    FileMemory file(std::byte{0x5a});
-    const Region gone = registered(a(), file);
-    const auto to = memory(b(), 2);
-    file.lose(loss);
-    const auto received = recv(to->region(), kGoneEager);
-    EXPECT_EQ(endOf(send(gone, Protocol::kEager, kGoneEager)), Code::kRevoked);
-    EXPECT_EQ(endOf(received), Code::kCancelled);
+    const auto to = sendLost(loss, Protocol::kEager, kGoneEager, Code::kCancelled);
     EXPECT_TRUE(to->isAsExpected());
     expectOneMore(Protocol::kEager);
   }
@@ -118,13 +124,7 @@ TEST_P(CommunicatorGoneMemory, OfTheSenderFailsItsEagerMessageAlone) {
 TEST_P(CommunicatorGoneMemory, OfTheSenderFailsItsPutAlone) {
   for (const Loss loss : kLosses) {
     SCOPED_TRACE(static_cast<int>(loss));
-    FileMemory file(std::byte{0x5a});
-    const Region gone = registered(a(), file);
-    const auto to = memory(b(), 2);
-    file.lose(loss);
-    const auto received = recv(to->region());
-    EXPECT_EQ(endOf(send(gone, Protocol::kPut)), Code::kRevoked);
-    EXPECT_EQ(endOf(received), Code::kRevoked);
+    const auto to = sendLost(loss, Protocol::kPut, kGoneBytes, Code::kRevoked);
     std::memcpy(to->shadow(), to->data(), kGoneBytes);  // undefined after a failure
     EXPECT_TRUE(to->isAsExpected());
     expectOneMore(Protocol::kPut);
