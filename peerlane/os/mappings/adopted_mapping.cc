@@ -284,10 +284,10 @@ Result<AdoptedMapping> findSharedMapping(const void* p, size_t bytes) {
   mapping.path = first.path;
   mapping.pageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   mapping.writable = true;
-  for (const MappingLine& line : lines)
+  for (const MappingLine& line : lines) {
     mapping.writable = mapping.writable && line.rights[1] == 'w';
-  for (const MappingLine& line : lines)
     mapping.hasFile = mapping.hasFile || kindOf(line) != MappingKind::kPrivateMemory;
+  }
   for (const MappingLine& line : lines)
     if (line.inode != 0 && isDevice(line))
       return Status(Code::kNotSupported, "the memory at " + hex(std::max(start, line.start)) +
