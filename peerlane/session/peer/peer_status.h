@@ -30,7 +30,7 @@ class PeerStatus {
 
   PeerState state() const { return state_.load(std::memory_order_acquire); }
   bool over() const { return isOver(state()); }
-  // For programs: never behind failure(), whose change state() follows a moment later.
+  // For programs. Agrees with failure() at any time; state() changes a moment after that.
   PeerState told() const;
   // It was ready once: link, slabs and identity are there, and stay as they are.
   bool met() const { return met_.load(std::memory_order_acquire); }

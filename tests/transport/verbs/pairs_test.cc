@@ -234,7 +234,7 @@ TEST_F(VerbsRemake, RefusalsInARowEndTheirWorksAlone) {
   EXPECT_EQ(firstWrong(good.far.bytes, 1), kSmall);
 }
 
-// The event of the owner's device may be told before the answer is seen at the poster's.
+// The owner may learn of the refusal, by an event of its device, before the poster sees the answer.
 TEST_F(VerbsRemake, TheOwnerMayBeginTheRoundOfARefusal) {
   Stage::Area good = stage_.area(kSmall);
   fillPattern(data_.near.bytes, 1);

@@ -47,7 +47,8 @@ Result<std::shared_ptr<RegionRecord>> SpanCache::make(const std::byte* address, 
   description.kind = MemoryKind::kPrivate;
   description.text = "unregistered memory that was sent";
   std::unique_ptr<AcquiredMemory> held;
-  // To find its mappings takes longer than a message, so nobody knows whether it is a file's.
+  // To find its mappings takes longer than a message, so it is taken for memory of no file: a
+  // program that sends a file's memory unregistered must not cut it before the message has ended.
   description.mayBeCut = false;
   if (haveDevices(peers_)) {
     PEERLANE_ASSIGN(held, holders_.acquire(address, bytes));

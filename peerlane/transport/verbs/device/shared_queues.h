@@ -37,8 +37,8 @@ class PairOwner {
   // After the last of the above for now: receives that were taken up are there again. `isPolled`:
   // threads of this side poll. True: the peer believes so, and must be told when they stop.
   virtual bool settle(bool isPolled) = 0;
-  // The device has given up one of its pairs. `isOfPeer`: because of a request of the peer, which
-  // is refused there.
+  // The device has given up one of its pairs. `isOfPeer`: it refused a request of the peer, which
+  // the peer's device tells the peer.
   virtual void breakOff(const Status& why, bool isOfPeer) = 0;
   // The device has failed.
   virtual void fail(const Status& why) = 0;
