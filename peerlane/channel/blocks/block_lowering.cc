@@ -177,10 +177,11 @@ void BlockLowering::emitNotify(Program& program, Binding& binding) {
   program = notifySender(shape, std::move(payload_));
   auto* const header = reinterpret_cast<std::byte*>(notify_.header);
   auto& targets = binding.targets;
-  targets.push_back({.address = header, .bytes = sizeof(notify_.header)});
+  targets.push_back({.address = header, .bytes = sizeof(notify_.header), .isOurs = true});
   // An empty message still needs an address to be bound to.
   targets.push_back({.address = notify_.message.empty() ? header : notify_.message.data(),
-                     .bytes = notify_.message.size()});
+                     .bytes = notify_.message.size(),
+                     .isOurs = true});
   targets.push_back(
       slabTarget(slab::kInboxOffset, uint64_t{slab::kNotifySlots} * slab::kInboxStrideBytes));
   targets.push_back({.address = peer_.slab() + slab::kCreditsOffset,

@@ -89,6 +89,8 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
   extent.agent = true;
   extent.isPut = isPut;
   const BoundTarget& remote = isPut ? to : from;
+  const bool goesOn = extent.count > 0 && extent.isOurs && pieces_.back().remote == remote.remote;
+  extent.isOurs = isPut && from.isOurs && (extent.count == 0 || goesOn);
   if (extent.count > 0 && pieces_.back().remote->agent != remote.remote->agent)
     return Status(Code::kNotSupported,
                   "one list mixes memory that agents of several links reach; make a post for each");

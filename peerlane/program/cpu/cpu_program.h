@@ -58,6 +58,7 @@ class CpuProgram {
     uint32_t count = 0;
     bool agent = false;
     bool isPut = false;
+    bool isOurs = false;    // a put of the library's memory (BoundTarget::isOurs) to one region
     bool deferred = false;  // late or ring places, indexed lists: made when the run reaches the op
     uint64_t bytes = 0;     // of all pieces
   };
@@ -137,8 +138,8 @@ class CpuRun {
   // `bytes`: of all pieces.
   OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
-  OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone = false,
-                    bool isOurs = false);
+  // `isOurs`: Extent::isOurs.
+  OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool isOurs);
   bool drained();
   bool isAgentOp(const Op& op) const;
   Status resolve(TargetId id);

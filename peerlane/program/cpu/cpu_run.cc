@@ -258,7 +258,7 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   if (!extent.deferred) {
     if (extent.agent)
       return sendPieces(std::span(prepared_->pieces_).subspan(extent.first, extent.count),
-                        extent.isPut);
+                        extent.isPut, extent.isOurs);
     return runMapped(std::span(prepared_->mapped_).subspan(extent.first, extent.count),
                      extent.bytes, budget);
   }
@@ -286,13 +286,12 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   Piece& piece = runPieces_[runPieceCount_];
   piece = isPut ? Piece{from.address, to.remote, to.remoteOffset, bytes}
                 : Piece{to.address, from.remote, from.remoteOffset, bytes};
-  const OpStep step = sendPieces({&piece, 1}, isPut, isPut && from.mayBeGone, isPut && from.isOurs);
+  const OpStep step = sendPieces({&piece, 1}, isPut, isPut && from.isOurs);
   if (step == OpStep::kNext) ++runPieceCount_;
   return step;
 }
 
-CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, bool mayBeGone,
-                                  bool isOurs) {
+CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, bool isOurs) {
   MailboxEntry* entry = claimEntry();
   if (entry == nullptr) return OpStep::kBlocked;
   entry->verb = isPut ? Verb::kPut : Verb::kGet;
@@ -303,7 +302,10 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, boo
   prepared_->binding_.mailbox->ring();
   posted_ = true;
   for (const Piece& piece : pieces) bytesMoved_ += piece.bytes;
-  if (isPut) puts_.add(pieces.front().remote, mayBeGone);
+  if (isPut)
+    puts_.add(pieces.front().remote, isOurs);
+  else
+    puts_.addOther();
   return OpStep::kNext;
 }
 
@@ -319,7 +321,7 @@ CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
   if (to.address == nullptr || from.address == nullptr) {
     if (piece_ == 0) makeIndexedPieces(list, to.address == nullptr);
     piece_ = 1;  // the pieces are made; a full mailbox brings us here again
-    return sendPieces(indexedPieces_, to.address == nullptr);
+    return sendPieces(indexedPieces_, to.address == nullptr, from.isOurs);
   }
   const size_t count = indices_.to.size();
   const uint64_t block = list.first.bytes;

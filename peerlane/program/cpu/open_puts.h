@@ -14,11 +14,12 @@ namespace peerlane::cpu {
 class OpenPuts {
  public:
   void clear() { *this = {}; }
-  // One was posted. `mayBeGone`: it reads memory of the program (BoundTarget::mayBeGone).
-  void add(const RemoteMemory* to, bool mayBeGone) {
+  // One was posted. `isOurs`: it reads memory of the library only and writes no other region. Else
+  // it may fail though `to` would not be refused.
+  void add(const RemoteMemory* to, bool isOurs) {
     static const RemoteMemory several;  // equal to no region
     lastIsOnly_ = to_ == nullptr;
-    earlierMayBeGone_ |= std::exchange(lastMayBeGone_, mayBeGone);
+    earlierMayBeGone_ |= std::exchange(lastMayBeGone_, !isOurs);
     to_ = to_ == nullptr || to_ == to ? to : &several;
   }
   // An entry of another kind was posted.

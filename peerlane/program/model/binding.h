@@ -24,12 +24,11 @@ struct BoundTarget {
   const RemoteMemory* remote = nullptr;  // set for memory of a peer, mapped or not
   uint64_t remoteOffset = 0;             // where the target starts in that region
   const Waker* waker = nullptr;          // words that another process polls: wakes its threads
-  // Memory of the program, which may be gone when an agent comes to read it.
-  bool mayBeGone = false;
   // Of a late target: behind a file that another process may cut. A call of the kernel copies it,
   // because a plain access would end the process; a run that finds it cut ends with kRevoked.
   bool mayBeCut = false;
-  // Memory of the library that lives as long as the run: an agent may read it plainly.
+  // Memory of the library that lives as long as the run: an agent may read it plainly, and a put
+  // out of it does not fail here. Else it is the program's, which may be gone when an agent comes.
   bool isOurs = false;
 };
 

@@ -73,10 +73,8 @@ void LaneSender::begin(Entry& entry) {
       run.envelope.regionBytes = item.region->bytes;
       run.envelope.offset = static_cast<uint64_t>(item.address - item.region->base);
     } else {
-      run.targets[kSenderPayload] = {.address = item.address,
-                                     .bytes = item.bytes,
-                                     .mayBeGone = true,
-                                     .mayBeCut = item.mayBeCut()};
+      run.targets[kSenderPayload] = {
+          .address = item.address, .bytes = item.bytes, .mayBeCut = item.mayBeCut()};
     }
   }
   run.envelope.kind = entry.kind;
