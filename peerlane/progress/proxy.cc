@@ -14,7 +14,9 @@ namespace peerlane {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::microseconds kShortestNap{50};
+// A thread sleeps some 50 us longer than it asked for, so less would only cost more.
+constexpr Proxy::Duration kShortestNap = std::chrono::microseconds(10);
+constexpr Proxy::Duration kPendingNap = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -51,7 +53,11 @@ void Proxy::wake() {
 }
 
 Proxy::Duration Proxy::napAfter(Duration rest, const Pace& pace) {
-  return std::min(std::max<Duration>(rest / pace.napsInRest, kShortestNap), pace.longestNap);
+  // A day squared is no 64-bit number of nanoseconds.
+  const double square = static_cast<double>(rest.count()) * static_cast<double>(rest.count());
+  const double nap = std::min(square / static_cast<double>(pace.napScale.count()),
+                              static_cast<double>(pace.longestNap.count()));
+  return std::min(std::max(Duration(static_cast<int64_t>(nap)), kShortestNap), pace.longestNap);
 }
 
 void Proxy::run() {
@@ -72,7 +78,9 @@ void Proxy::run() {
       continue;
     }
     const Duration most = std::exchange(nextNap_, Duration::max());
-    if (!nap(std::min(napAfter(now - restsSince, pace_), most))) continue;
+    const Duration length = turned == Turn::kPending ? std::min(kPendingNap, pace_.longestNap)
+                                                     : napAfter(now - restsSince, pace_);
+    if (!nap(std::min(length, most))) continue;
     restsSince = Clock::now();
     awakeUntil = restsSince + std::max(pace_.armed, pace_.spin);
   }

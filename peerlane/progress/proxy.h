@@ -2,9 +2,10 @@
 //
 // Proxy: the host thread that carries out requests of kernels (ports). A store of a device wakes no
 // thread, so the proxy polls: without a pause for a while after the last work, then with naps that
-// are a small share of the rest so far, up to a limit. So work after a short rest is seen soon, and
-// a long rest costs little. wake() ends a nap and has it poll without a pause for a while. Kernels
-// wait for it, so it has a thread of its own. Thread-safe, except where a function says otherwise.
+// grow with the square of the rest so far, up to a limit. So work after a short rest is seen soon,
+// and a long rest costs little. wake() ends a nap and has it poll without a pause for a while.
+// Kernels wait for it, so it has a thread of its own. Thread-safe, except where a function says
+// otherwise.
 #pragma once
 
 #include <atomic>
@@ -26,13 +27,14 @@ class Proxy {
     Duration spin = std::chrono::microseconds(50);       // after work, and after wake()
     Duration longestNap = std::chrono::milliseconds(1);  // at most 100 ms
     Duration armed = std::chrono::milliseconds(2);       // of polling after wake(), at least
-    // A nap takes so small a share of the time since the last work or wake().
-    uint32_t napsInRest = 256;
+    // A nap takes the square of the time since the last work or wake(), divided by this: 10 us
+    // after 20 ms, 1 ms after 200 ms.
+    Duration napScale = std::chrono::seconds(40);
   };
   enum class Turn : uint8_t { kIdle, kPending, kMoved };
 
   // `turn`: one pass over all ports; called on the proxy's thread. kPending: work is under way
-  // whose end wakes no thread either, so naps stay short. Its end is kMoved.
+  // whose end wakes no thread either, so naps last 50 us. Its end is kMoved.
   static Result<std::unique_ptr<Proxy>> create(std::function<Turn()> turn, const Pace& pace);
   ~Proxy() { stop(); }
   Proxy(const Proxy&) = delete;
@@ -48,7 +50,7 @@ class Proxy {
   void wake();
   // Limits the next nap, and only that one, to `most`. On the proxy's thread.
   void napAtMost(Duration most) { nextNap_ = most; }
-  // How long to sleep after a rest of that length.
+  // How long to sleep after a rest of that length in which nothing was under way.
   static Duration napAfter(Duration rest, const Pace& pace);
   // How often it has slept; for tests and dumps.
   uint64_t naps() const { return naps_.load(std::memory_order_relaxed); }

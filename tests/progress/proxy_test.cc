@@ -112,33 +112,32 @@ TEST(Proxy, SleepsOnceTheWorkIsOver) {
   EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= 3; }));
 }
 
-// So work that comes after a rest waits for a 256th of that rest at most, and a proxy that has long
-// had none looks a thousand times a second.
-TEST(Proxy, ANapIsASmallShareOfTheRest) {
+// So work that comes after a short rest is seen soon, and a proxy that has long had none looks a
+// thousand times a second.
+TEST(Proxy, NapsGrowWithTheSquareOfTheRest) {
   const Proxy::Pace pace;
-  EXPECT_EQ(Proxy::napAfter(0ns, pace), 50us);
-  EXPECT_EQ(Proxy::napAfter(10ms, pace), 50us);
-  EXPECT_EQ(Proxy::napAfter(20ms, pace), 78125ns);
-  EXPECT_EQ(Proxy::napAfter(128ms, pace), 500us);
-  EXPECT_EQ(Proxy::napAfter(256ms, pace), 1ms);
+  EXPECT_EQ(Proxy::napAfter(0ns, pace), 10us);
+  EXPECT_EQ(Proxy::napAfter(20ms, pace), 10us);
+  EXPECT_EQ(Proxy::napAfter(40ms, pace), 40us);
+  EXPECT_EQ(Proxy::napAfter(100ms, pace), 250us);
+  EXPECT_EQ(Proxy::napAfter(200ms, pace), 1ms);
   EXPECT_EQ(Proxy::napAfter(24h, pace), 1ms);
   EXPECT_EQ(Proxy::napAfter(24h, {.longestNap = 20us}), 20us);
-  EXPECT_EQ(Proxy::napAfter(0ns, {.longestNap = 20us}), 20us);
+  EXPECT_EQ(Proxy::napAfter(0ns, {.longestNap = 5us}), 5us);
 }
 
-// With naps as long as the rest before each they double from 50 us on. Where something is under way
-// they stay short.
+// With such a scale the fourth nap is at the limit. Where something is under way naps stay short.
 TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
-  Counted idle({.spin = 0ns, .longestNap = 20ms, .napsInRest = 1});
+  Counted idle({.spin = 0ns, .longestNap = 20ms, .napScale = 1us});
   ASSERT_OK(idle.proxy->start());
   const auto begin = Clock::now();
   ASSERT_TRUE(idle.takesTurns(20));
-  // Twice 50 us, then up to 12.8 ms: ten naps of 26 ms in all. Nine more are of 20 ms.
+  // 19 naps: at most 10 us, 100 us and 12 ms; then 20 ms each.
   EXPECT_GT(Clock::now() - begin, 150ms) << "the naps did not grow";
   idle.proxy->stop();
 
   // 300 naps of 100 ms would take more than takesTurns() waits for.
-  Counted pending({.spin = 0ns, .longestNap = 100ms, .napsInRest = 1});
+  Counted pending({.spin = 0ns, .longestNap = 100ms, .napScale = 1us});
   pending.say.store(Turn::kPending);
   ASSERT_OK(pending.proxy->start());
   ASSERT_TRUE(pending.takesTurns(300));
@@ -147,10 +146,10 @@ TEST(Proxy, NapsGrowToTheLimitUnlessSomethingIsUnderWay) {
 
 // A nap of 100 ms is cut short, not waited for.
 TEST(Proxy, WakeEndsANap) {
-  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 0ns, .napsInRest = 1});
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 0ns, .napScale = 1us});
   ASSERT_OK(counted.proxy->start());
-  // 50 us doubles to the limit after twelve naps.
-  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 14; }));
+  // The fifth nap, if not an earlier one, takes 100 ms.
+  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 5; }));
   // Once is enough, because a busy machine may hold it up; without the wake each nap lasts 100 ms.
   EXPECT_TRUE(soon([&] {
     const uint64_t naps = counted.proxy->naps();
@@ -160,7 +159,7 @@ TEST(Proxy, WakeEndsANap) {
     EXPECT_TRUE(soon([&] { return counted.turns.load() > turns; }));
     const auto delay = Clock::now() - begin;
     // It is asleep again, deeply: after a wake naps grow anew.
-    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 13; }));
+    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 5; }));
     return delay < 50ms;
   }));
 }
@@ -195,12 +194,12 @@ TEST(Proxy, StartsAgainAfterStop) {
 
 // A stop does not wait for the end of a nap.
 TEST(Proxy, StopEndsANap) {
-  Counted counted({.spin = 0ns, .longestNap = 100ms, .napsInRest = 1});
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .napScale = 1us});
   // Once is enough, as above.
   EXPECT_TRUE(soon([&] {
     const uint64_t naps = counted.proxy->naps();
     EXPECT_OK(counted.proxy->start());
-    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 14; }));
+    EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 5; }));
     const auto begin = Clock::now();
     counted.proxy->stop();
     return Clock::now() - begin < 40ms;

@@ -51,8 +51,8 @@ struct ProxyServiceOptions {
   // else PEERLANE_SPIN_US.
   std::optional<std::chrono::nanoseconds> spin{};
   // The proxy's longest nap when it is idle: it sees the first request so late at most, unless
-  // wake() or wakeOn() came before. Naps are a 256th of the rest so far until they are as long as
-  // this. 1 ms costs about 1 % of a core.
+  // wake() or wakeOn() came before. Naps grow from 10 us, after a rest of up to 20 ms, to this,
+  // after 200 ms. 1 ms costs about 1 % of a core.
   std::chrono::nanoseconds longestNap = std::chrono::milliseconds(1);
   // Services of GPUs: thread blocks of the resident port (a resident kernel), which copies, with no
   // host in between, what is too much for inline and too little for the copy engine. It stays on
