@@ -11,7 +11,8 @@ programs that ran beside it. If it fails once more, it failed. Else it is unstea
 tests of a whole run pass; without, each fails unless .ci/unsteady.txt has a line for it. A test that skips itself fails unless
 .ci/allowed_skips names it, or it is a Network test and a person has set NETNS=skip.
 
-Prints what failed and how, then "PASSED FAILED SKIPPED"; ends with 1 unless all is well.
+Prints what failed and how, then "PASSED FAILED SKIPPED"; ends with 1 unless all is well. Where SIGTERM ends it, it says what
+was running, with the stacks of all threads.
 """
 
 import argparse
@@ -23,12 +24,14 @@ import shutil
 import signal
 import sys
 import threading
+import time
 
 from suite.again import Again
 from suite.faults import fault_of, reports_of
 from suite.outcomes import outcomes_of
 from suite.programs import LIVE, STOPPING, end_all, programs_of, sanitizer_reports
 from suite.schedule import Durations, beside, run_all
+from suite.stacks import stacks_of
 from suite.unsteady import DAYS, MOST_IN_LANDING_CHECK, Ledger, read_excuses
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -36,6 +39,7 @@ NETWORK_TEST = re.compile(r"Network\w*\.\w+")
 ALLOWED_LINE = re.compile(r"(Gpu\w*\.[\w/]+): \S.*")
 MOST_LINES = 120  # of what one failure said
 FIRST_LINES = 20  # of an unsteady test's output, in the summary
+LAST_LOOK_SECONDS = 30  # bounds the stacks of what runs when the whole check is at its limit, which kills after 60
 
 
 def read_allowed(path):
@@ -177,7 +181,14 @@ def main():
 
     def stop(number, _):
         STOPPING.set()
-        for _, process in list(LIVE):
+        live = list(LIVE)
+        # Not by say(): this thread may hold its lock, and what reads the output may have been ended, too.
+        names = ", ".join(name for name, _ in live) or "nothing"
+        os.write(2, f"run_suite.py: ended by {signal.Signals(number).name} while it ran {names}\n".encode())
+        deadline = time.monotonic() + LAST_LOOK_SECONDS
+        for name, process in live if number == signal.SIGTERM else []:
+            os.write(2, f"-- {name}\n{stacks_of(process.pid, deadline - time.monotonic())}\n".encode())
+        for _, process in live:
             end_all(process)
         os._exit(128 + number)
 

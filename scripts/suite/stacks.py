@@ -47,28 +47,28 @@ def of_kernel(pid):
     return "\n".join(lines)
 
 
-def of_debugger(pid):
-    """All stacks by gdb; "" where there is none or it may not look."""
-    if not shutil.which("gdb"):
+def of_debugger(pid, seconds):
+    """All stacks by gdb; "" where there is none, it may not look, or no time is left."""
+    if seconds <= 0 or not shutil.which("gdb"):
         return ""
     try:
         said = subprocess.run(["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pid), "-ex", "set print frame-arguments none",
                                "-ex", "thread apply all backtrace"], capture_output=True, text=True, errors="replace",
-                              timeout=SECONDS, check=False, stdin=subprocess.DEVNULL).stdout
+                              timeout=min(seconds, SECONDS), check=False, stdin=subprocess.DEVNULL).stdout
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"").decode(errors="replace")
     begin = said.find("\nThread ")
     return "\n".join(said[begin + 1:].splitlines()[:MOST_LINES]) if begin >= 0 else ""
 
 
-def stacks_of(pid):
+def stacks_of(pid, seconds=ALL_SECONDS):
     texts = []
-    deadline = time.monotonic() + ALL_SECONDS
+    deadline = time.monotonic() + seconds
     for one in [pid, *descendants(pid)]:
         try:
             with open(f"/proc/{one}/cmdline", "rb") as stream:
                 name = stream.read().replace(b"\0", b" ").decode(errors="replace")[:200]
-            texts.append(f"-- process {one}: {name}\n{time.monotonic() < deadline and of_debugger(one) or of_kernel(one)}")
+            texts.append(f"-- process {one}: {name}\n{of_debugger(one, deadline - time.monotonic()) or of_kernel(one)}")
         except (FileNotFoundError, ProcessLookupError):
             pass  # it ended meanwhile
     return "\n".join(texts)

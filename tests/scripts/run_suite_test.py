@@ -8,6 +8,7 @@ import datetime
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -166,6 +167,19 @@ class Noise(Bed):
         if os.path.exists(f"/proc/{child}/stat"):  # nobody has collected it
             with open(f"/proc/{child}/stat", encoding="utf-8") as stream:
                 self.assertEqual(stream.read().rsplit(")", 1)[1].split()[0], "Z")
+
+    def test_says_at_its_end_what_was_running(self):
+        self.add_shell("hangs", "echo begins >began; exec sleep 1000", WORKING_DIRECTORY=self.folder)
+        self.write("CTestTestfile.cmake", self.tests)
+        command = [sys.executable, SCRIPT, self.folder, "--ledger", self.path("ledger")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            while not os.path.exists(self.path("began")):
+                self.assertIsNone(run.poll())
+            run.terminate()
+            _, said = run.communicate()
+        self.assertEqual(run.returncode, 128 + signal.SIGTERM)
+        self.assertIn("ended by SIGTERM while it ran hangs", said)
+        self.assertRegex(said, r"sleep 1000 ?\n[Tt]hread ")
 
     def test_python_that_hangs(self):
         self.write("hangs.py", "import time\ndef waits_for_ever():\n    time.sleep(1000)\nwaits_for_ever()\n")
