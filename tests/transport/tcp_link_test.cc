@@ -257,6 +257,20 @@ TEST_F(TcpLinkTest, AWrongTokenIsClosedAndTheListenerStays) {
   connectWell();
 }
 
+// As when one side closes a link before its last socket has come: no stranger, and no warning.
+TEST_F(TcpLinkTest, ALateSocketOfALinkThatHasEndedIsClosedQuietly) {
+  auto ending = listener_.prepare(false);
+  auto staying = listener_.prepare(false);
+  const Offer offer = ending->takeOffer();
+  Fd late = stranger(portOf(offer));
+  ASSERT_TRUE(until([&] { return connectResult(late.get()).isOk(); }));
+  ending.reset();
+  const TcpCard card = cardOf(parseTcpOffer(offer.blob)->token, 0);
+  ASSERT_TRUE(sendSome(late.get(), encodeTcpGreeting(card)).isOk());
+  EXPECT_TRUE(until([&] { return closed(late); }));
+  EXPECT_EQ(log_.find("closed a connection"), std::string::npos) << log_;
+}
+
 TEST_F(TcpLinkTest, ATokenIsGoodOnce) {
   auto awaiting = listener_.prepare(false);
   const Offer offer = awaiting->takeOffer();

@@ -17,7 +17,9 @@ TcpListener::Expectation::Expectation(std::shared_ptr<TcpListener> listener, con
 }
 
 TcpListener::Expectation::~Expectation() {
-  listener_->expectations_.remove(this);
+  if (listener_->expectations_.remove(this) == 0) return;
+  if (listener_->ended_.size() == kMostEnded) listener_->ended_.pop_front();
+  listener_->ended_.push_back(card_);
 }
 
 TcpListener::TcpListener(EventLoop& loop, SocketAddress address, std::chrono::nanoseconds patience)
@@ -89,6 +91,12 @@ void TcpListener::identify(GuestAt guest) {
   Expectation* match = nullptr;
   for (Expectation* expectation : expectations_)
     if (sameCard(expectation->card_, *card)) match = expectation;
+  if (match == nullptr && isOfEndedLink(*card)) {
+    PEERLANE_LOG_DEBUG("tcp data listener {}: {} comes for a link that has ended meanwhile",
+                       address_.toString(), guest->from);
+    guests_.erase(guest);
+    return;
+  }
   if (match == nullptr) return dismiss(guest, "its token is not that of a waiting link");
   expectations_.remove(match);  // a token is good once
   guest->watch = Watch();
@@ -96,6 +104,13 @@ void TcpListener::identify(GuestAt guest) {
   guests_.erase(guest);
   const Arrived arrived = match->arrived_;  // may destroy the expectation and this listener
   arrived(std::move(socket));
+}
+
+// The sockets of one link come one after the other, and one side may close it in between.
+bool TcpListener::isOfEndedLink(const TcpCard& card) const {
+  bool is = false;
+  for (const TcpCard& ended : ended_) is |= sameCard(ended, card);
+  return is;
 }
 
 // Without a word: a peer that has changed its mind, or somebody who looks whether the port is open.

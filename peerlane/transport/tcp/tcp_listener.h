@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -53,6 +54,8 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   std::unique_ptr<Expectation> expect(const TcpCard& card, Arrived arrived);
 
  private:
+  // Bounds the tokens that are kept of links that ended before their sockets had all come.
+  static constexpr size_t kMostEnded = 256;
   // Connections that have not presented a token yet. More than these are turned away.
   static constexpr GuestList::Limits kGuests{.inAll = 256, .ofOne = 64};
 
@@ -71,6 +74,7 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   void welcome(Fd socket);
   void onGuest(GuestAt guest);
   void identify(GuestAt guest);
+  bool isOfEndedLink(const TcpCard& card) const;
   void leave(GuestAt guest);
   void dismiss(GuestAt guest, const std::string& why);
 
@@ -78,6 +82,7 @@ class TcpListener : public std::enable_shared_from_this<TcpListener> {
   SocketAddress address_;
   std::chrono::nanoseconds patience_;
   std::list<Expectation*> expectations_;
+  std::deque<TcpCard> ended_;  // expected in vain, the oldest first
   GuestList places_{kGuests};
   std::list<Guest> guests_;
   LogLimit strangers_;
