@@ -18,9 +18,10 @@ namespace {
 
 // Whether `text` is a string of this libstdc++: its pointer and length belong together.
 bool isString(const std::string& text, size_t longest) {
-  return text.data() != nullptr && text.size() <= longest && text.capacity() >= text.size() &&
-         std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return c >= 0x80 || std::isprint(c); });
+  return text.data() != nullptr && text.size() <= longest && text.capacity() >= text.size();
+}
+bool isPrintable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isprint(c); });
 }
 
 // A NIXL whose parameters lie elsewhere than here described would have us read what is not there.
@@ -31,7 +32,9 @@ Status checkReadBack(const abi::InitParams* init) {
                       " otherwise than the wheels 1.3.2 to 1.5.1; `peerlane nixl check` says more");
   };
   if (init == nullptr) return broken("parameters");
-  if (init->type.empty() || !isString(init->type, 64)) return broken("the name of the back end");
+  if (init->type.empty() || !isString(init->type, 64) || !isPrintable(init->type))
+    return broken("the name of the back end");
+  // A program may give its agents any name, with tabs and line ends, too.
   if (!isString(init->agent, size_t{1} << 20)) return broken("the name of the agent");
   if (init->params == nullptr || init->params->size() > 1000) return broken("the options");
   if (init->syncMode < 0 || init->syncMode > 2) return broken("the synchronisation mode");

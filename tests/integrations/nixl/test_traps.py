@@ -77,6 +77,12 @@ class Calls(Pairs):
                 agent.add_remote_agent(other.run(agents.metadata))
             both_ways(self, agent, partner)
 
+    def test_names_of_any_bytes(self):
+        agent, partner = self.pair("a tab\t, a line\nand 中文")
+        both_ways(self, agent, partner)
+        agent.send_notif(partner.name, b"note")
+        self.assertEqual(partner.run(agents.notifications, 1), {"here": [b"note"]})
+
     def test_connecting_early(self):
         agent, partner = self.pair()
         agent.make_connection("there")
