@@ -8,8 +8,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,7 +25,7 @@
 #include "peerlane/os/mappings/adopted_mapping.h"
 #include "tests/core/expect_ok.h"
 #include "tests/os/few_descriptors.h"
-#include "tests/os/refused_calls.h"
+#include "tests/os/kernel_answers.h"
 
 namespace peerlane {
 namespace {
@@ -35,24 +33,6 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
-
-// On a thread of its own, whose kernel does not answer: the filter is the thread's.
-void withoutAnswers(const std::function<void()>& work) {
-  std::thread([&work] {
-    // The size of the structure, which is in the call's number; few other calls have one of its
-    // bits.
-    refuseCalls(SYS_ioctl, ENOTTY, 1, uint32_t{104} << 16);
-    work();
-  }).join();
-}
-
-// From Linux 6.11 on.
-bool doesKernelAnswer() {
-  utsname system{};
-  int major = 0, minor = 0;
-  return ::uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
-         std::pair(major, minor) >= std::pair(6, 11);
-}
 
 class MappingLines : public testing::TestWithParam<bool> {
  protected:

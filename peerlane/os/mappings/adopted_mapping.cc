@@ -165,8 +165,11 @@ bool isDevice(const MappingLine& line) {
   return ::stat(line.path.c_str(), &file) == 0 && S_ISCHR(file.st_mode) && line.path != "/dev/zero";
 }
 
+// The kernel said only that the pages are this process's own now. The program may have made them so
+// by writing to a private view of a file; whoever cuts that file takes them away all the same.
 AdoptedMapping plainMemory() {
   AdoptedMapping mapping;
+  mapping.hasFile = true;
   mapping.pageBytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   mapping.writable = true;
   return mapping;

@@ -36,9 +36,10 @@ struct AdoptedMapping {
   size_t pageBytes = 0;  // the system's page size, or that of reserved huge pages
   bool hugetlb = false;
   bool writable = false;  // every page of the range
-  bool hasFile = false;   // some of it is a file's or shared: whoever opens that can cut it
-  std::string path;       // as in /proc/self/maps; empty for plain anonymous memory and for
-                          // private memory of which the kernel told no more (linesUnlessPlain)
+  // Some of it is, or may be, a file's or shared: whoever opens that can cut it.
+  bool hasFile = false;
+  std::string path;  // as in /proc/self/maps; empty for plain anonymous memory and for
+                     // private memory of which the kernel told no more (linesUnlessPlain)
 };
 
 // Classifies [p, p + bytes). The range must be mapped and readable completely; it may span several
