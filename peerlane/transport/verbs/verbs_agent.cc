@@ -197,6 +197,7 @@ void VerbsAgent::fail(const Status& why) {
 
 void VerbsAgent::breakOff(const Status& why, bool isOfPeer) {
   const TurnHolder turn(right_);
+  if (isOfPeer && state_ == State::kBroken && std::exchange(isFlushCounted_, false)) --remakes_;
   if (state_ == State::kRunning) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
   halt(why, nullptr, !isAnswered_ ? 0 : isOfPeer ? kNotCounted : kMostRemakes);
 }
@@ -208,7 +209,10 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   if (completion.status == IBV_WC_SUCCESS) {
     isAnswered_ = true;
     works_.endUntil(*lane, completion.wr_id);
-    if (works_.takeProgress()) remakes_ = 0;
+    if (works_.takeProgress()) {
+      remakes_ = 0;
+      isFlushCounted_ = false;
+    }
     return;
   }
   const bool isFirst = completion.status != IBV_WC_WR_FLUSH_ERR;
@@ -220,12 +224,14 @@ void VerbsAgent::ended(const ibv_wc& completion) {
   const bool isBlamed = isToBlame(completion.status);
   noneExecuted_ |= isBlamed && lane == &works_.lanes().first();
   const bool isSilent = completion.status == IBV_WC_RETRY_EXC_ERR;
+  const bool isRefused = why.code() == Code::kPermissionDenied;
   AgentWork* const guilty = isBlamed ? lane->ledger.find(completion.wr_id)->work : nullptr;
   halt(why, guilty,
-       !isAnswered_        ? 0
-       : guilty != nullptr ? kNotCounted
-       : isSilent          ? kMostRetries
-                           : kMostRemakes);
+       !isAnswered_ ? 0
+       : isRefused  ? kNotCounted
+       : isSilent   ? kMostRetries
+                    : kMostRemakes);
+  isFlushCounted_ = !isFirst && state_ == State::kBroken;
 }
 
 void VerbsAgent::arrived(uint32_t number) {
@@ -250,6 +256,7 @@ void VerbsAgent::halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes
   if (state_ == State::kBroken) return;
   state_ = State::kBroken;
   if (mostRemakes != kNotCounted) ++remakes_;
+  isFlushCounted_ = false;
   owesFailure_ = hasNews_ = true;
   const MutexLock lock(failureLock_);
   failure_ = Status(Code::kTryAgain,

@@ -148,6 +148,9 @@ class VerbsAgent final : public Agent, public PairOwner {
   bool noneExecuted_ PEERLANE_GUARDED_BY(right_) = false;  // as for Replay
   bool isAnswered_ PEERLANE_GUARDED_BY(right_) = true;     // false: expectFirstAnswer()
   uint32_t remakes_ PEERLANE_GUARDED_BY(right_) = 0;       // in a row
+  // The last of them was counted because the device flushed a request of this side. It may say
+  // later that it did so because it refused the peer.
+  bool isFlushCounted_ PEERLANE_GUARDED_BY(right_) = false;
   WorkPump works_ PEERLANE_GUARDED_BY(right_);
   // pairFailed() has to be called.
   bool owesFailure_ PEERLANE_GUARDED_BY(right_) = false;

@@ -253,6 +253,27 @@ TEST_F(VerbsRemake, TheOwnerMayBeginTheRoundOfARefusal) {
   EXPECT_TRUE(stage_.isWell()) << joint_.link(0).health().toString();
 }
 
+// Requests of the owner's own that its device flushes with the refusal are no failures either.
+TEST_F(VerbsRemake, RefusalsByAnOwnerWithWorksUnderWayEndNoLink) {
+  Stage::Area good = stage_.area(kSmall);
+  const RemoteMemory back = joint_.attach(0, good.near);
+  Poster first(joint_, 1), there(joint_, 1);
+  first.put({{good.far.bytes.data(), &back, 0, 512}});
+  ASSERT_EQ(joint_.settle(first), Code::kOk);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  stage_.b.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1);
+  there.put({{good.far.bytes.data(), &back, 0, 512}});
+  there.serve();
+  for (int i = 0; i < 10; ++i) {
+    Poster guilty(joint_, 0);
+    guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+    ASSERT_EQ(joint_.settle(guilty), Code::kPermissionDenied) << "round " << i;
+    ASSERT_TRUE(stage_.isWell()) << joint_.link(1).health().toString();
+  }
+  stage_.b.inject(SOFTWARE_HCA_LOSE_REQUESTS, 0);
+  EXPECT_EQ(joint_.settle(there), Code::kOk);
+}
+
 TEST_F(VerbsRemake, ASilenceAfterARefusalHasItsTry) {
   Stage::Area good = stage_.area(kSmall);
   fillPattern(data_.near.bytes, 1);
