@@ -90,6 +90,21 @@ long sleeps() {
   return used.ru_nvcsw;
 }
 
+// A call that waits for a transfer, or a peer, looks seldom: a look in every millisecond would keep
+// this thread and the progress thread busy for as long. Counted by the sleeps between them.
+TEST_P(Unregister, ALongWaitLooksSeldom) {
+  std::vector<std::byte> heap(4096);
+  const Region region =
+      MUST(side_.context->registerRegion(heap.data(), heap.size(), Access::kRemoteReadWrite));
+  ASSERT_TRUE(region.record()->gate.enter());
+  const long before = sleeps();
+  EXPECT_EQ(side_.context->unregister(region, std::chrono::milliseconds(400)).code(),
+            Code::kTimeout);
+  EXPECT_LT(sleeps() - before, 150) << "400 looks of a millisecond each";
+  region.record()->gate.leave();
+  EXPECT_OK(side_.context->unregister(region, kSoon));
+}
+
 // One last look is for all of them. Counted, because a look of 100 ms for each, by two sleeps, is
 // no more than a slow machine's to a clock.
 TEST_P(Unregister, WhileACallbackStandsManyTakeNoLongerThanOne) {

@@ -18,6 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kSweepInterval{500};
 // Between looks whether a region is free: a posting thread that lets go of it tells nobody.
 constexpr std::chrono::milliseconds kSlice{1};
+constexpr std::chrono::milliseconds kLongestSlice{16};
 // For the progress thread to look at regions once more, when the caller's time is over.
 constexpr std::chrono::milliseconds kLastLook{100};
 // Between looks whether it is only a silent peer that an invalidation waits for.
@@ -291,17 +292,19 @@ void RegionLife::awaitRevoked(const RevocationRef& revocation, Goal goal,
     return revocation->has(goal) ||
            (!revocation->asked.load(std::memory_order_acquire) && revocation->isFree());
   };
-  do {
+  // Growing, because each begins with a look without a pause, where there are cores for that.
+  for (auto slice = kSlice;; slice = std::min(2 * slice, kLongestSlice)) {
     // Not a wait that takes turns: the progress thread leaves its work to such a thread, and would
     // have to be woken for each message, which it alone may read.
     const Status waited =
-        around_.progress.waitAsleep(done, std::min(deadline, Clock::now() + kSlice));
+        around_.progress.waitAsleep(done, std::min(deadline, Clock::now() + slice));
     if (revocation->has(goal)) return;
     if (waited.isOk())
       askToFinish(revocation);
     else if (waited.code() != Code::kTimeout)
       return;
-  } while (Clock::now() < deadline);
+    if (Clock::now() >= deadline) return;
+  }
 }
 
 void RegionLife::askToFinish(const RevocationRef& revocation) {
