@@ -245,7 +245,7 @@ size_t LoopCore::turn() {
   arm();
   io.poll();
   runPosted();
-  if (ran != 0) lastRun = lastLook;
+  if (ran != 0) lastRun = Clock::now();
   return ran;
 }
 
