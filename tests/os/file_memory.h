@@ -7,12 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace peerlane {
 
@@ -46,6 +48,13 @@ class FileMemory {
   FileMemory& operator=(const FileMemory&) = delete;
 
   std::byte* data() const { return base_; }
+  // Whether every byte that the file still has is `value`.
+  bool isAll(std::byte value) const {
+    std::vector<std::byte> left(kBytes);
+    const ssize_t bytes = ::pread(file_, left.data(), kBytes, 0);
+    return bytes > 0 && std::all_of(left.begin(), left.begin() + bytes,
+                                    [value](std::byte each) { return each == value; });
+  }
   // The file ends after `bytes` bytes.
   void cutTo(size_t bytes) { EXPECT_EQ(::ftruncate(file_, static_cast<off_t>(bytes)), 0); }
   // All of it, or its second half where the file is cut.

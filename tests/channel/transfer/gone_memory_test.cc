@@ -149,6 +149,8 @@ TEST_P(GoneMemory, WhileBytesMove) {
         MUST(pair_.b->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
     const RemoteRegion remote = MUST(pair_.toB.importRegion(region.share()));
     ASSERT_OK(remote.prepare(kSoon));
+    const auto sent = static_cast<std::byte>(round + 1);  // not kFill
+    std::memset(near_.data(), static_cast<int>(sent), kBytes);
     std::atomic<int> ready{0};
     const auto begin = [&ready] {
       ++ready;
@@ -164,11 +166,12 @@ TEST_P(GoneMemory, WhileBytesMove) {
     const Direction direction = round % 2 == 0 ? Direction::kGet : Direction::kPut;
     const Status status = move(direction, near_.region(), remote);
     program.join();
-    if (!status.isOk()) {
+    if (!status.isOk())
       expectGone(status, nameOf(region, "the peer"));
-    } else if (direction == Direction::kGet) {
+    else if (direction == Direction::kGet)
       EXPECT_EQ(std::count(near_.data(), near_.data() + kBytes, kFill), ptrdiff_t{kBytes});
-    }
+    else
+      EXPECT_TRUE(file.isAll(sent));
     time.ended(!status.isOk());
     caught += status.isOk() ? 0 : 1;
     EXPECT_OK(pair_.b->unregister(region, kSoon));
