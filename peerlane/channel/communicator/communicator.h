@@ -168,10 +168,11 @@ class Communicator {
   // silent, the lanes to it stay closed. The transfer ends with: OK; kSizeMismatch at both sides
   // when the lengths differ (nothing is written); kCancelled at both sides when either cancels in
   // time (a receive at once, if nothing was begun; a send when the receiver has agreed); kRevoked
-  // where the memory of this side is gone, and at a receiver whose sender lost it when a part had
-  // already come; kClosed when the other side closed its communicator. What comes first stands: a
-  // receive whose sender gave up stays kRevoked, also if it is cancelled or the peer is lost before
-  // its end. None of these disturbs the next messages.
+  // where the memory of one side is gone: at that side, and at the other one unless the message had
+  // already ended there or was eager (its receiver gets kCancelled); kClosed when the other side
+  // closed its communicator. What comes first stands: a receive whose sender gave up stays
+  // kRevoked, also if it is cancelled or the peer is lost before its end. None of these disturbs
+  // the next messages.
   Result<Transfer> send(Rank to, const Region& region, uint64_t offset, uint64_t bytes,
                         const MessageOptions& options = {});
   Result<Transfer> recv(Rank from, const Region& region, uint64_t offset, uint64_t bytes,

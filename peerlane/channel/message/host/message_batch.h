@@ -31,8 +31,8 @@ struct MessageItem {
   bool mayStage = false;                   // sends: the ring may replace it
   Part part{};
 
-  // Behind a file that another process may cut. Memory that is not registered counts as it was when
-  // it was posted.
+  // Behind a file that another process may cut. Memory that is not registered is taken for memory
+  // of no file.
   bool mayBeCut() const {
     return region != nullptr && region->memory.device.kind == DeviceKind::kHost &&
            region->memory.mayBeCut;

@@ -140,7 +140,7 @@ Result<StagedFlow::Step> StagedFlow::advance(const MessageItem* item, uint64_t& 
     }
     moved = true;
     const Status ended = endChunk();
-    // Once: who lost the memory has nothing left to lose, and the ring itself is gone.
+    // A second time it can only be the ring's memory that is gone.
     if (ended.code() == Code::kRevoked && memory_.bytes != 0) {
       memory_ = {};
       return Step::kLost;
