@@ -31,7 +31,7 @@ class VerbsFailures : public testing::Test {
     local_ = sides_[0].memory(kBytes);
     there_ = sides_[1].memory(kBytes);
     remote_ = joint_->attach(1, there_);
-    key_ = VerbsSide::lastRegion();
+    key_ = sides_[1].keyOf(there_);
     fillPattern(local_.bytes, 1);
   }
   const QuietLog quiet_;

@@ -52,7 +52,7 @@ struct Stage {
   Area area(uint64_t bytes) {
     Area made{a.memory(bytes), b.memory(bytes), {}, nullptr};
     made.remote = joint->attach(1, made.far);
-    made.key = VerbsSide::lastRegion();
+    made.key = b.keyOf(made.far);
     return made;
   }
   bool isWell() {
@@ -177,13 +177,15 @@ TEST_F(VerbsStripes, ADeviceWithoutFurtherPairsGoesOnWithOne) {
 
 class VerbsRemake : public testing::Test {
  protected:
+  explicit VerbsRemake(Patience patience = kHasty) : stage_{{.pairs = 2}, patience} {}
+
   // All of the near area but its end goes to the far one, and the word after it.
   void putWithWord(Poster& poster, uint64_t word) {
     poster.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall - 8}});
     poster.store(data_.remote, kSmall - 8, word);
   }
 
-  Stage stage_{{.pairs = 2}, kHasty};
+  Stage stage_;
   Stage::Area data_ = stage_.area(kSmall);
   VerbsJoint& joint_ = *stage_.joint;
   const HcaControl& hca_ = HcaControl::get();
@@ -430,6 +432,174 @@ TEST_F(VerbsRemake, SharedTransfersGoAgainWhole) {
   poster.put({{large.near.bytes.data(), &large.remote, 0, kLarge}});
   ASSERT_EQ(joint_.settle(poster), Code::kOk);
   EXPECT_EQ(firstWrong(large.far.bytes, 2), kLarge);
+}
+
+// How many faults in a row end a link, and what is none of them. Where side 1 has a work under way
+// its device is held, so that the work stays there and nothing breaks the row.
+class VerbsFaultsInARow : public VerbsRemake {
+ protected:
+  static constexpr int kMostRemakes = 3;  // as VerbsAgent's
+
+  VerbsFaultsInARow() : VerbsRemake(kPatient) {}
+
+  // What is large goes over two pairs from now on.
+  void grow(int side, const VerbsSide::Memory& from, const RemoteMemory& to) {
+    Poster poster(joint_, side);
+    poster.put({{from.bytes.data(), &to, 0, kLarge}});
+    ASSERT_EQ(joint_.settle(poster), Code::kOk);
+    ASSERT_TRUE(
+        joint_.until([&] { return joint_.agent(0).pairs() == 2 && joint_.agent(1).pairs() == 2; }));
+  }
+  // Side 1 sees that its requests were flushed, and not why: its loop, which has the events, takes
+  // no turn.
+  void seeFlush() {
+    ASSERT_TRUE(joint_.until(
+        [&] {
+          (void)joint_.link(1).poll();
+          return !joint_.link(1).health().isOk();
+        },
+        {}, {}));
+  }
+  // Side 1 sees the events alone.
+  void seeEvents() {
+    ASSERT_TRUE(joint_.until(
+        [&] {
+          stage_.b.turn();
+          return !joint_.link(1).health().isOk();
+        },
+        {}, {}));
+  }
+  // A fault of the device of side 1, which has a work under way.
+  void flushSide1() {
+    EXPECT_EQ(hca_.break_pair(stage_.b.lastPair()), 0);
+    seeFlush();
+  }
+  // After a fault that the side has seen: its pairs are made anew.
+  bool goesOn(int side) {
+    EXPECT_TRUE(joint_.until([&] { return joint_.link(side).health().code() != Code::kTryAgain; }));
+    return joint_.link(side).health().isOk() && stage_.isWell();
+  }
+};
+
+// The device of this side does not do what it is told, which is no answer of the peer's. Refusals
+// between are answers, and neither are counted nor break the row.
+TEST_F(VerbsFaultsInARow, OfTheDeviceOfThisSideEndTheLink) {
+  Stage::Area good = stage_.area(kSmall);
+  const VerbsSide::Memory spoilt = stage_.a.memory(kSmall);
+  const auto putSpoilt = [&] {
+    Poster poster(joint_, 0);
+    poster.put({{spoilt.bytes.data(), &good.remote, 0, kSmall}});
+    return joint_.settle(poster);
+  };
+  ASSERT_EQ(putSpoilt(), Code::kOk);  // it is registered now
+  ibv_mr* const key = stage_.a.keyOf(spoilt);
+  ASSERT_NE(key, nullptr);
+  EXPECT_EQ(hca_.revoke(key), 0);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  for (int fault = 1; fault <= kMostRemakes; ++fault) {
+    EXPECT_EQ(putSpoilt(), Code::kPeerLost);
+    ASSERT_TRUE(goesOn(0)) << "fault " << fault << ": " << joint_.link(0).health().toString();
+    Poster refused(joint_, 0);
+    refused.put({{good.near.bytes.data(), &data_.remote, 0, kSmall}});
+    // This side has the answer before the peer begins a round because of it.
+    ASSERT_TRUE(joint_.until([&] { return !joint_.link(0).health().isOk(); }, {&refused}, {0}));
+    EXPECT_EQ(joint_.settle(refused), Code::kPermissionDenied);
+    ASSERT_TRUE(goesOn(0)) << "refusal " << fault << ": " << joint_.link(0).health().toString();
+  }
+  EXPECT_EQ(putSpoilt(), Code::kPeerLost);
+  EXPECT_FALSE(goesOn(0)) << "faults without end";
+  EXPECT_EQ(joint_.link(0).health().code(), Code::kPeerLost);
+}
+
+TEST_F(VerbsFaultsInARow, OfWhichEventsTellEndTheLink) {
+  for (int fault = 1; fault <= kMostRemakes; ++fault) {
+    EXPECT_EQ(hca_.break_pair(stage_.b.lastPair()), 0);
+    seeEvents();
+    ASSERT_TRUE(goesOn(1)) << "fault " << fault << ": " << joint_.link(1).health().toString();
+  }
+  EXPECT_EQ(hca_.break_pair(stage_.b.lastPair()), 0);
+  seeEvents();
+  EXPECT_FALSE(goesOn(1)) << "faults without end";
+  EXPECT_EQ(joint_.link(1).health().code(), Code::kPeerLost);
+}
+
+// A refusal takes back the count of a flush that it caused, and not that of an earlier fault. Here
+// it causes none that is seen before its events, of which each pair has one.
+TEST_F(VerbsFaultsInARow, StayCountedWhenARefusalFollows) {
+  Stage::Area large = stage_.area(kLarge);
+  const RemoteMemory back = joint_.attach(0, data_.near);
+  hca_.hold(stage_.b.device());
+  Poster there(joint_, 1), guilty(joint_, 0);
+  there.put({{data_.far.bytes.data(), &back, 0, 4096}});
+  there.serve();
+  flushSide1();
+  ASSERT_TRUE(goesOn(1)) << joint_.link(1).health().toString();
+  grow(0, large.near, large.remote);
+  EXPECT_EQ(hca_.revoke(large.key), 0);
+  guilty.put({{large.near.bytes.data(), &large.remote, 0, kLarge}});
+  guilty.serve();
+  hca_.settle(stage_.a.device());
+  seeEvents();
+  EXPECT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
+  ASSERT_TRUE(goesOn(1)) << joint_.link(1).health().toString();
+  for (int fault = 2; fault <= kMostRemakes; ++fault) {
+    flushSide1();
+    ASSERT_TRUE(goesOn(1)) << "fault " << fault << ": " << joint_.link(1).health().toString();
+  }
+  flushSide1();
+  EXPECT_FALSE(goesOn(1)) << "the refusal took back what it had not caused";
+  hca_.release(stage_.b.device());
+  EXPECT_EQ(joint_.settle(there), Code::kPeerLost);
+}
+
+// The second pair brings an answer after the flush of the first one was counted and before its
+// cause is known: there is no count left to take back.
+TEST_F(VerbsFaultsInARow, AreNoFewerThanNoneAfterProgress) {
+  Stage::Area large = stage_.area(kLarge);
+  const RemoteMemory back = joint_.attach(0, large.near);
+  grow(1, large.far, back);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  hca_.hold(stage_.b.device());
+  Poster there(joint_, 1), guilty(joint_, 0);
+  there.put({{large.far.bytes.data(), &back, 0, kLarge}});
+  there.serve();
+  guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+  guilty.serve();
+  seeFlush();
+  hca_.release(stage_.b.device());
+  hca_.settle(stage_.b.device());
+  hca_.hold(stage_.b.device());
+  ASSERT_TRUE(joint_.until([&] { return !joint_.link(1).poll(); }, {}, {}));
+  ASSERT_TRUE(goesOn(1)) << joint_.link(1).health().toString();
+  flushSide1();
+  EXPECT_TRUE(goesOn(1)) << joint_.link(1).health().toString();
+  hca_.release(stage_.b.device());
+  EXPECT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
+  EXPECT_EQ(joint_.settle(there), Code::kOk);
+}
+
+// Both pairs refuse their part of one transfer, after the one flush was counted.
+TEST_F(VerbsFaultsInARow, AreNoneAfterTwoRefusals) {
+  Stage::Area large = stage_.area(kLarge);
+  const RemoteMemory back = joint_.attach(0, large.near);
+  grow(1, large.far, back);
+  EXPECT_EQ(hca_.revoke(large.key), 0);
+  hca_.hold(stage_.b.device());
+  Poster there(joint_, 1), guilty(joint_, 0);
+  there.put({{data_.far.bytes.data(), &back, 0, 4096}});
+  there.serve();
+  guilty.put({{large.near.bytes.data(), &large.remote, 0, kLarge}});
+  guilty.serve();
+  hca_.settle(stage_.a.device());
+  seeFlush();
+  ASSERT_TRUE(goesOn(1)) << joint_.link(1).health().toString();
+  for (int fault = 1; fault <= kMostRemakes; ++fault) {
+    flushSide1();
+    ASSERT_TRUE(goesOn(1)) << "fault " << fault << ": " << joint_.link(1).health().toString();
+  }
+  hca_.release(stage_.b.device());
+  EXPECT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
+  EXPECT_EQ(joint_.settle(there), Code::kOk);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ VerbsJoint::VerbsJoint(VerbsSide& a, VerbsSide& b, const JointOptions& options) 
   std::vector<Half> halves;
   for (int i : {0, 1}) {
     halves.push_back(begin(*sides_[i], options));
-    pairs_[i] = VerbsSide::lastPair();
+    pairs_[i] = sides_[i]->lastPair();
     numbers_[i] = halves[i].offer.pair;
   }
   const GidPair gids = MUST(agreeOnGids(halves[0].offer, halves[1].offer));

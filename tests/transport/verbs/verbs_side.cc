@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <set>
 
+#include "peerlane/core/mutex.h"
 #include "peerlane/os/mappings/nofault_copy.h"
 #include "tests/contract/link_contract.h"
 #include "tests/core/expect_ok.h"
@@ -18,23 +20,46 @@ namespace peerlane {
 namespace {
 
 const verbs::Library* real = nullptr;
-ibv_qp* last_pair = nullptr;
-ibv_mr* last_region = nullptr;
+
+// What libibverbs made, of all sides. Any thread.
+struct Made {
+  Mutex mutex;
+  std::map<ibv_context*, ibv_qp*> lastPairs PEERLANE_GUARDED_BY(mutex);
+  std::set<ibv_mr*> regions PEERLANE_GUARDED_BY(mutex);
+};
+Made& made() {
+  static Made all;
+  return all;
+}
 
 ibv_qp* makePair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  return last_pair = real->ibv_create_qp(domain, wanted);
+  ibv_qp* const pair = real->ibv_create_qp(domain, wanted);
+  const MutexLock lock(made().mutex);
+  if (pair != nullptr) made().lastPairs[domain->context] = pair;
+  return pair;
 }
 ibv_mr* makeRegion(ibv_pd* domain, void* base, size_t bytes, uint64_t address, unsigned rights) {
-  return last_region = real->ibv_reg_mr_iova2(domain, base, bytes, address, rights);
+  ibv_mr* const region = real->ibv_reg_mr_iova2(domain, base, bytes, address, rights);
+  const MutexLock lock(made().mutex);
+  if (region != nullptr) made().regions.insert(region);
+  return region;
+}
+int endRegion(ibv_mr* region) {
+  {
+    const MutexLock lock(made().mutex);
+    made().regions.erase(region);
+  }
+  return real->ibv_dereg_mr(region);
 }
 
-// As the link loads it, but for two calls whose results it keeps to itself.
+// As the link loads it, but for calls whose results it keeps to itself.
 const verbs::Library& watchedLibrary() {
   static const verbs::Library watched = [] {
     real = MUST(verbs::library(Config::fromEnvironment().value().ibvLibrary));
     verbs::Library library = *real;
     library.ibv_create_qp = makePair;
     library.ibv_reg_mr_iova2 = makeRegion;
+    library.ibv_dereg_mr = endRegion;
     return library;
   }();
   return watched;
@@ -93,11 +118,20 @@ const HcaControl& HcaControl::get() {
   return control;
 }
 
-ibv_qp* VerbsSide::lastPair() {
-  return last_pair;
+ibv_qp* VerbsSide::lastPair() const {
+  const MutexLock lock(made().mutex);
+  return made().lastPairs.at(device());
 }
-ibv_mr* VerbsSide::lastRegion() {
-  return last_region;
+
+ibv_mr* VerbsSide::keyOf(const Memory& memory) const {
+  std::vector<ibv_mr*> found;
+  const MutexLock lock(made().mutex);
+  for (ibv_mr* const region : made().regions)
+    if (region->context == device() && region->addr == memory.bytes.data() &&
+        region->length == memory.bytes.size())
+      found.push_back(region);
+  EXPECT_EQ(found.size(), 1u) << "registrations of this memory";
+  return found.size() == 1 ? found.front() : nullptr;
 }
 
 std::shared_ptr<const verbs::VerbsDevice> VerbsSide::open(const HcaSettings& settings) {

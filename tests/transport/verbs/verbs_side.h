@@ -64,9 +64,11 @@ class VerbsSide {
   LinkSurroundings surroundings() { return {config, *loop_, *readiness_, *bell_, *regions_, {}}; }
   const std::shared_ptr<VerbsNic>& nic() const { return nic_; }
 
-  // What libibverbs made last, of all sides.
-  static ibv_qp* lastPair();
-  static ibv_mr* lastRegion();
+  // The pair that was made last at this side's device.
+  ibv_qp* lastPair() const;
+  // The registration of this memory, and of no more, with this side's device. Requires: there is
+  // one, and no other.
+  ibv_mr* keyOf(const Memory& memory) const;
   static std::shared_ptr<const verbs::VerbsDevice> open(const HcaSettings& settings);
 
  private:
