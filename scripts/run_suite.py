@@ -29,7 +29,7 @@ import time
 from suite.again import Again
 from suite.faults import fault_of, reports_of
 from suite.outcomes import outcomes_of
-from suite.programs import LIVE, STOPPING, end_all, programs_of, sanitizer_reports
+from suite.programs import LIVE, STARTING, STOPPING, end_all, programs_of, sanitizer_reports
 from suite.schedule import Durations, beside, run_all
 from suite.stacks import stacks_of
 from suite.unsteady import DAYS, MOST_IN_LANDING_CHECK, Ledger, read_excuses
@@ -181,7 +181,11 @@ def main():
 
     def stop(number, _):
         STOPPING.set()
+        # One that is being started is not among them yet. Limited, for this thread may be the one that starts it.
+        has_all = STARTING.acquire(timeout=2)
         live = list(LIVE)
+        if has_all:
+            STARTING.release()
         # Not by say(): this thread may hold its lock, and what reads the output may have been ended, too.
         names = ", ".join(name for name, _ in live) or "nothing"
         os.write(2, f"run_suite.py: ended by {signal.Signals(number).name} while it ran {names}\n".encode())
