@@ -27,7 +27,7 @@ class FrozenPeer : public testing::TestWithParam<const char*> {
   void quarantine() {
     freezeInTheMiddle();
     becomeSilent();
-    const Status kept = side_.context->unregister(side_.memory->region(), 50ms);
+    const Status kept = side_.context->unregister(side_.memory->region(), kSoon);
     ASSERT_EQ(kept.code(), Code::kPeerSilent) << kept.toString();
     EXPECT_NE(kept.message().find("quarantined"), std::string_view::npos) << kept.toString();
   }
