@@ -2,6 +2,7 @@
 #include "peerlane/transport/frame_batch.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace peerlane {
 
@@ -24,11 +25,24 @@ std::span<std::byte> FrameBatch::addHead(const Frame& frame, size_t tableBytes) 
 }
 
 void FrameBatch::add(Frame frame, std::span<const FrameBlock> table,
-                     std::span<const IoSlice> pieces) {
-  frame.trailer = hasTrailers_ && !pieces.empty();
+                     std::span<const IoSlice> pieces, bool areOurs) {
+  frame.trailer = hasTrailers_ && !pieces.empty() && !areOurs;
   encodeBlocks(table, addHead(frame, table.size() * kFrameBlockBytes));
-  for (const IoSlice& piece : pieces) slices_[count_++] = piece;
+  const size_t bytes = frame.payload - table.size() * kFrameBlockBytes;
+  if (areOurs && bytes <= kMostCopied)
+    addCopy(pieces, bytes);
+  else
+    for (const IoSlice& piece : pieces) slices_[count_++] = piece;
   if (frame.trailer) addTrailer(frame);
+}
+
+// Behind the header that was added last.
+void FrameBatch::addCopy(std::span<const IoSlice> pieces, size_t bytes) {
+  for (const IoSlice& piece : pieces) {
+    std::memcpy(&heads_[used_], piece.base, piece.bytes);
+    used_ += piece.bytes;
+  }
+  slices_[count_ - 1].bytes += bytes;
 }
 
 void FrameBatch::addTrailer(const Frame& frame) {

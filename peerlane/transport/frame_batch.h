@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrameBatch: the frames that a pipe takes next. Payloads are never copied: the pipe reads them
-// where they lie, and may be in the middle of one. External synchronization required (the agent's
-// lock). Owned by FrameSender, which fills it.
+// FrameBatch: the frames that a pipe takes next. Payloads are not copied, but for short ones of the
+// library: the pipe reads them where they lie, and may be in the middle of one. External
+// synchronization required (the agent's lock). Owned by FrameSender, which fills it.
 #pragma once
 
 #include <array>
@@ -38,13 +38,14 @@ class FrameBatch {
   // Drops what was written. Requires: isWritten().
   void clear();
   // `table`: of a list, at the beginning of the payload. The rest of the payload lies in `pieces`,
-  // kFrameMaxBlocks at most. Requires: !isFull().
+  // kFrameMaxBlocks at most; `areOurs`: that is memory of the library, which can be read in any
+  // case. Requires: !isFull().
   void add(Frame frame, std::span<const FrameBlock> table = {},
-           std::span<const IoSlice> pieces = {});
+           std::span<const IoSlice> pieces = {}, bool areOurs = false);
   // The pin of `allocation` ends when the frame that was added last is written.
   void unpinAfterLast(uint64_t allocation);
 
-  // The bytes that are left to write: headers, tables and trailers are ours.
+  // The bytes that are left to write: what lies in heads_ is ours.
   PipeSlices slices() const {
     return {std::span(slices_).subspan(at_, count_ - at_), std::span(heads_)};
   }
@@ -62,8 +63,11 @@ class FrameBatch {
   void abandon(std::vector<uint64_t>& unpinned);
 
  private:
+  // A payload of the library, of so many bytes, goes with its header: as a piece of its own it
+  // would be taken for the program's.
+  static constexpr size_t kMostCopied = 256;
   static constexpr size_t kHeadOfFrame =
-      kFrameHeaderBytes + kFrameMaxBlocks * kFrameBlockBytes + kFrameTrailerBytes;
+      kFrameHeaderBytes + kFrameMaxBlocks * kFrameBlockBytes + kMostCopied + kFrameTrailerBytes;
   static constexpr size_t kHeadBytes = 16 * 1024;
   static constexpr size_t kSlicesOfFrame = 2 + kFrameMaxBlocks;  // its head, payload and trailer
   static constexpr size_t kMostSlices = 768;
@@ -79,10 +83,11 @@ class FrameBatch {
   };
 
   std::span<std::byte> addHead(const Frame& frame, size_t tableBytes);
+  void addCopy(std::span<const IoSlice> pieces, size_t bytes);
   void addTrailer(const Frame& frame);
 
   const bool hasTrailers_;
-  std::array<std::byte, kHeadBytes> heads_;  // headers, tables, trailers
+  std::array<std::byte, kHeadBytes> heads_;  // headers, tables, trailers, payloads of the library
   std::array<IoSlice, kMostSlices> slices_;
   std::vector<Pin> pins_;
   std::array<Trailer, kMostFrames> trailers_;

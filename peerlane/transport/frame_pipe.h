@@ -25,10 +25,11 @@ struct PipeSlices {
   // Slices that begin here are memory of the library, which stays; any other may be the program's,
   // and has 1 byte or more.
   std::span<const std::byte> ours{};
+  bool areAllOurs = false;
 
   bool isOurs(const IoSlice& slice) const {
     const auto* const base = static_cast<const std::byte*>(slice.base);
-    return base >= ours.data() && base < ours.data() + ours.size();
+    return areAllOurs || (base >= ours.data() && base < ours.data() + ours.size());
   }
   bool areOurs() const {
     return std::ranges::all_of(slices, [this](const IoSlice& slice) { return isOurs(slice); });

@@ -48,6 +48,16 @@ Status FrameReceiver::useBuffered(FrameEffects& effects) {
   }
 }
 
+// How much may come into the buffer with the next read. Data that was asked for, and is long, is
+// not to come there, from where the system would have to copy it on.
+size_t FrameReceiver::aheadBytes() {
+  const size_t room = buffer_.size() - end_;
+  if (inPayload_ || inTable_) return room;
+  const MutexLock lock(lock_);
+  if (sender_.bytesToCome() < kLeastAlone) return room;
+  return std::min(room, kFrameHeaderBytes - buffered());
+}
+
 // The rest of a payload goes to its place directly, the bytes after it into the buffer.
 Result<size_t> FrameReceiver::readMore(FramePipe& pipe, FrameEffects& effects) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
@@ -56,10 +66,11 @@ Result<size_t> FrameReceiver::readMore(FramePipe& pipe, FrameEffects& effects) {
   std::array<IoSlice, kFrameMaxBlocks + 1> slices;
   const std::span<const IoSlice> places = places_.slices();
   auto last = std::copy(places.begin(), places.end(), slices.begin());
-  const IoSlice rest{buffer_.data() + end_, buffer_.size() - end_};
+  const IoSlice rest{buffer_.data() + end_, aheadBytes()};
   *last++ = rest;
   size_t direct = places.empty() ? 0 : payloadLeft_;
-  Result<size_t> read = pipe.read({std::span(slices.begin(), last), std::span(buffer_)});
+  Result<size_t> read = pipe.read(
+      {std::span(slices.begin(), last), std::span(buffer_), /*areAllOurs=*/places_.areOurs()});
   if (read.status().code() == Code::kRevoked && !places.empty()) {
     dropPlaces(effects);
     direct = 0;
@@ -191,13 +202,14 @@ Status FrameReceiver::endTable(FrameEffects& effects) {
 // After a refusal the rest of the entry is read and dropped.
 void FrameReceiver::beginBlocks(std::span<const FrameBlock> blocks, FrameEffects& effects) {
   if (entryCode_ != Code::kOk) return;
-  Result<std::byte*> region = pin(frame_, blocks, Access::kRemoteWrite, effects);
+  Result<PinnedMemory> region = pin(frame_, blocks, Access::kRemoteWrite, effects);
   if (!region) {
     entryCode_ = region.status().code();
     return;
   }
   pinned_ = true;
-  for (const FrameBlock& block : blocks) places_.add(*region + block.offset, block.bytes);
+  for (const FrameBlock& block : blocks) places_.add(region->at + block.offset, block.bytes);
+  if (region->isOurs) places_.setOurs();
 }
 
 Status FrameReceiver::endPayload(FrameEffects& effects) {
@@ -268,11 +280,11 @@ Status FrameReceiver::beginRequest(const Frame& frame, FrameEffects& effects) {
 Status FrameReceiver::serveRequest(const Frame& frame, std::span<const FrameBlock> blocks,
                                    FrameEffects& effects) {
   GetReply reply{.request = frame.sequence, .allocation = frame.allocation};
-  Result<std::byte*> region = pin(frame, blocks, Access::kRemoteRead, effects);
+  Result<PinnedMemory> region = pin(frame, blocks, Access::kRemoteRead, effects);
   if (region) {
-    reply.block = {*region + blocks.front().offset, blocks.front().bytes};
+    reply.block = {region->at + blocks.front().offset, blocks.front().bytes};
     for (const FrameBlock& block : blocks.subspan(1))
-      reply.later.push_back({*region + block.offset, block.bytes});
+      reply.later.push_back({region->at + block.offset, block.bytes});
     for (const FrameBlock& block : blocks) reply.bytes += block.bytes;
   } else {
     reply.refusal = region.status().code();
@@ -309,9 +321,9 @@ Result<PinnedMemory> FrameReceiver::pin(const Frame& frame, uint64_t bytes, Acce
 }
 
 // All blocks lie in one region, so one pin holds them: from the first byte of any to the last. The
-// result is the address that offset 0 would have.
-Result<std::byte*> FrameReceiver::pin(const Frame& frame, std::span<const FrameBlock> blocks,
-                                      Access wanted, FrameEffects& effects) {
+// result has the address that offset 0 would have.
+Result<PinnedMemory> FrameReceiver::pin(const Frame& frame, std::span<const FrameBlock> blocks,
+                                        Access wanted, FrameEffects& effects) {
   Frame whole = frame;
   whole.offset = blocks.front().offset;
   uint64_t end = 0;
@@ -323,8 +335,9 @@ Result<std::byte*> FrameReceiver::pin(const Frame& frame, std::span<const FrameB
   }
   // More than any region has.
   const uint64_t bytes = wraps ? std::numeric_limits<uint64_t>::max() : end - whole.offset;
-  PEERLANE_ASSIGN(const PinnedMemory pinned, pin(whole, bytes, wanted, effects));
-  return pinned.at - whole.offset;
+  PEERLANE_ASSIGN(PinnedMemory pinned, pin(whole, bytes, wanted, effects));
+  pinned.at -= whole.offset;
+  return pinned;
 }
 
 // Under one lock: a get that is abandoned in between would end while its payload is still taken.

@@ -43,9 +43,12 @@ class FrameReceiver {
   // Bytes read ahead: many small frames come with one read. Payloads larger than this mostly go
   // straight to their place.
   static constexpr size_t kReadAhead = 16 * 1024;
+  // A payload of so many bytes is dearer to copy than to ask for alone.
+  static constexpr size_t kLeastAlone = 1024;
 
   size_t buffered() const { return end_ - begin_; }
   Status useBuffered(FrameEffects& effects);
+  size_t aheadBytes();
   Result<size_t> readMore(FramePipe& pipe, FrameEffects& effects);
   void dropPlaces(FrameEffects& effects);
   Status beginFrame(const Frame& frame, FrameEffects& effects);
@@ -63,8 +66,8 @@ class FrameReceiver {
   Status beginRequest(const Frame& frame, FrameEffects& effects);
   Status serveRequest(const Frame& frame, std::span<const FrameBlock> blocks,
                       FrameEffects& effects);
-  Result<std::byte*> pin(const Frame& frame, std::span<const FrameBlock> blocks, Access wanted,
-                         FrameEffects& effects);
+  Result<PinnedMemory> pin(const Frame& frame, std::span<const FrameBlock> blocks, Access wanted,
+                           FrameEffects& effects);
   Status cancelRequests(const Frame& frame);
   Result<PinnedMemory> pin(const Frame& frame, uint64_t bytes, Access wanted,
                            FrameEffects& effects);

@@ -34,6 +34,10 @@ class FrameRequests {
   };
 
   bool isEmpty() const { return open_.empty(); }
+  // Of the oldest one, and of no other.
+  uint64_t bytesToCome() const {
+    return open_.empty() ? 0 : open_.front().bytes - open_.front().arrived;
+  }
   bool isFull() const { return open_.size() >= kFrameMaxRequests; }
   // The number of a new request for `pieces` of the work, at most kFrameMaxBlocks that are not
   // empty, with `bytes` in all.

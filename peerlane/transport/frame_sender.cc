@@ -235,7 +235,8 @@ void FrameSender::addPutFrame(AgentWork& work) {
   frame.sequence = work.scratch[0];
   frame.last = nextPiece(work) == nullptr;
   frame.value = count > 1 ? count : 0;
-  batch_.add(frame, std::span(blocks).first(frame.value), std::span(payloads).first(count));
+  batch_.add(frame, std::span(blocks).first(frame.value), std::span(payloads).first(count),
+             work.entry->isOurs);
   if (frame.last) entryCut(work);
 }
 

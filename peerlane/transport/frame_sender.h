@@ -101,6 +101,8 @@ class FrameSender {
 
   // The peer's answer to an entry. Errors: kCorrupt when this side sent no such entry.
   Status answered(uint64_t entry, Code code, FrameEffects& effects);
+  // As FrameRequests::bytesToCome.
+  uint64_t bytesToCome() const { return requests_.bytesToCome(); }
   // As FrameRequests::destination.
   Status destination(const Frame& frame, FramePlaces& places) {
     return requests_.destination(frame, places);

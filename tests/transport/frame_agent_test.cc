@@ -393,6 +393,7 @@ class LostMemory : public FrameAgentTest {
             ::mmap(nullptr, kPages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
     fillPattern({pages_, kPages}, 3);
     lost_.grant = regions_[1].add({pages_, kPages}, Access::kRemoteReadWrite);
+    regions_[1].giveToProgram(lost_.grant.allocation);
   }
   ~LostMemory() override { ::munmap(pages_, kPages); }
 
