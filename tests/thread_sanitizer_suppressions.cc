@@ -12,6 +12,8 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:peerlane::cpu::CpuRun::runIndexed\n"
          "race:peerlane::cpu::CpuProgram::runStraight\n"
          "race:peerlane::FrameReceiver::useBuffered\n"
+         "race:peerlane::LendingPipe::read\n"
+         "race:peerlane::LendingPipe::write\n"
          "race:peerlane::RingPipe::read\n"
          "race:peerlane::RingPipe::write\n";
 }

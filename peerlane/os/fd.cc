@@ -140,17 +140,6 @@ bool knock(int socket) {
   return true;
 }
 
-bool drainKnocks(int socket) {
-  char bytes[256];
-  // Bounded: a peer that knocks without end must not keep this thread from other work.
-  for (int i = 0; i < 16; ++i) {
-    const ssize_t got = ::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EINTR)) return got < 0 && errno == EAGAIN;
-    if (got > 0 && got < static_cast<ssize_t>(sizeof bytes)) return true;
-  }
-  return true;
-}
-
 uint64_t drainEventFd(int fd) {
   uint64_t count = 0;
   ssize_t got;

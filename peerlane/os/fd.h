@@ -69,9 +69,6 @@ void signalEventFd(int fd);
 // descriptor that is no socket, because no thread waits at it. False: the system had no memory for
 // the byte, and the caller must send it again. Thread: any.
 bool knock(int socket);
-// Takes the bytes of knock() out of the socket. False: the other end is closed, no byte will come
-// any more.
-bool drainKnocks(int socket);
 // Makes `fd` unreadable again. Returns the number of signals taken, 0 when there was none.
 uint64_t drainEventFd(int fd);
 

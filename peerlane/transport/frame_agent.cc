@@ -100,6 +100,7 @@ bool FrameAgent::isQuiet() {
   {
     const MutexLock lock(lock_);
     is = rest_ == Rest::kNothing || (rest_ == Rest::kUntilRoom && !pipe_->writable());
+    if (is) is = !sender_.mayUnpin(*pipe_);
   }
   if (is) is = !pipe_->readable();
   pollLock_.unlock();

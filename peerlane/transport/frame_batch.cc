@@ -63,8 +63,11 @@ std::optional<FrameBatch::Spoiled> FrameBatch::spoil(Code code) {
   if (!isPiece || trailer == trailers_.begin() + static_cast<ptrdiff_t>(trailerCount_) ||
       slices_[at_].base == zeros.data())
     return std::nullopt;
-  for (IoSlice& piece : std::span(slices_).subspan(at_, trailer->slice - at_))
-    piece.base = zeros.data();
+  // The library's memory can be read: something else is wrong with it.
+  const auto pieces = std::span(slices_).subspan(at_, trailer->slice - at_);
+  if (std::ranges::any_of(pieces, [this](const IoSlice& piece) { return slices().isOurs(piece); }))
+    return std::nullopt;
+  for (IoSlice& piece : pieces) piece.base = zeros.data();
   auto* const bytes = static_cast<std::byte*>(slices_[trailer->slice].base);
   encodeTrailer(code, std::span<std::byte, kFrameTrailerBytes>(bytes, kFrameTrailerBytes));
   return trailer->of;

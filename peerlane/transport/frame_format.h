@@ -48,6 +48,7 @@ enum class FrameKind : uint8_t {
 struct FrameFeatures {
   bool revoked = true;   // the code kRevoked; one that does not know it is told kClosed
   bool trailers = true;  // Frame::trailer
+  bool lending = true;   // the ring of shm carries records, and pages go through a pipe
 };
 
 struct Frame {

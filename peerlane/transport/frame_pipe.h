@@ -6,9 +6,10 @@
 // any time, or another one cut the file behind it: a pipe touches it only by means that survive
 // that (os/mappings/nofault_copy.h, system calls).
 //
-// Threads: writable(), write() and hasUnsent() may be called by any thread, one at a time (the
-// agent's lock); readable(), read(), hasUnread(), refresh() and close() by the thread that polls
-// the link. The two groups may run at once, except close(): no other call may run beside it.
+// Threads: writable(), write(), hasUnsent(), lent() and returned() may be called by any thread, one
+// at a time (the agent's lock); readable(), read(), hasUnread(), refresh() and close() by the
+// thread that polls the link. The two groups may run at once, except close(): no other call may run
+// beside it.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +53,13 @@ class FramePipe {
   // sends them first, and may be one of no slices. Never beside writable(), but for a change of
   // that since the last write().
   virtual bool hasUnsent() const { return false; }
+
+  // A pipe may still read memory that write() took, until the peer has: bytes ever taken so, and
+  // how many of them it reads no more. Memory whose bytes went while lent() was n is free when
+  // returned() is n or more. Threads as for write(). A look at returned() that finds too few has
+  // the peer wake this side when there are more.
+  virtual uint64_t lent() const { return 0; }
+  virtual uint64_t returned() { return 0; }
 
   // False when a read would certainly find neither bytes nor an error.
   virtual bool readable() = 0;

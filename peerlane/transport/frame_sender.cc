@@ -110,6 +110,7 @@ Status FrameSender::acknowledge(uint64_t entry, Code code) {
 
 Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& effects) {
   size_t moved = 0;
+  if (!lent_.empty()) unpinReturned(pipe, effects);
   while (moved < budget && pipe.writable()) {
     fill(effects);
     if (batch_.isWritten() && !pipe.hasUnsent()) break;
@@ -121,9 +122,26 @@ Result<size_t> FrameSender::pump(FramePipe& pipe, size_t budget, FrameEffects& e
     if (!written) return written.status();
     if (*written == 0) break;
     moved += *written;
+    const size_t before = effects.unpinned.size();
     batch_.written(*written, effects.unpinned);
+    if (effects.unpinned.size() != before) keepLent(pipe, before, effects);
   }
+  if (!lent_.empty()) unpinReturned(pipe, effects);
   return moved;
+}
+
+// The pins that end with what was just written, the last ones in `unpinned`.
+void FrameSender::keepLent(const FramePipe& pipe, size_t before, FrameEffects& effects) {
+  if (pipe.lent() == 0) return;
+  for (size_t i = before; i < effects.unpinned.size(); ++i)
+    lent_.push_back({pipe.lent(), effects.unpinned[i]});
+  effects.unpinned.resize(before);
+}
+
+void FrameSender::unpinReturned(FramePipe& pipe, FrameEffects& effects) {
+  const uint64_t returned = pipe.returned();
+  for (; !lent_.empty() && lent_.front().total <= returned; lent_.pop_front())
+    effects.unpinned.push_back(lent_.front().allocation);
 }
 
 // The frame's length was told, so its bytes must come; no further one of its work is cut.
@@ -356,6 +374,8 @@ void FrameSender::endAll(Code code, FrameEffects& effects) {
   if (current_ != nullptr) effects.finished.emplace_back(current_, code);
   batch_.abandon(effects.unpinned);
   replies_.endAll(effects.unpinned);
+  for (const Lent& lent : lent_) effects.unpinned.push_back(lent.allocation);
+  lent_.clear();
   entries_.clear();
   cancels_.clear();
   acks_.clear();

@@ -93,6 +93,10 @@ class FrameSender {
   bool cutWholly(FrameEffects& effects);
   // No work was begun that has not ended.
   bool isIdle() const { return current_ == nullptr && entries_.empty() && requests_.isEmpty(); }
+  // Memory that the pipe has read at last is still pinned: pump() ends that.
+  bool mayUnpin(FramePipe& pipe) const {
+    return !lent_.empty() && pipe.returned() >= lent_.front().total;
+  }
   // True when there is something to write.
   bool busy() const {
     return !batch_.isWritten() || current_ != nullptr || !acks_.empty() || !replies_.isEmpty() ||
@@ -139,6 +143,8 @@ class FrameSender {
   void entryCut(AgentWork& work);
   void getPartEnded(AgentWork& work, Code code, FrameEffects& effects);
   void noteRoom(FrameEffects& effects);
+  void keepLent(const FramePipe& pipe, size_t before, FrameEffects& effects);
+  void unpinReturned(FramePipe& pipe, FrameEffects& effects);
   Status spoil(FrameEffects& effects);
 
   FrameBatch batch_;
@@ -150,6 +156,11 @@ class FrameSender {
   std::deque<Ack> acks_;
   std::deque<FrameRequests::Range> cancels_;  // of which the peer must still be told
   FrameReplies replies_;
+  struct Lent {
+    uint64_t total = 0;  // FramePipe::lent() when its last byte had been written
+    uint64_t allocation = 0;
+  };
+  std::deque<Lent> lent_;      // pinned until the pipe has read it
   std::deque<Entry> entries_;  // cut, not answered
   FrameRequests requests_;
   std::unordered_map<const Mailbox*, uint32_t> gets_;  // works with verb kGet by mailbox

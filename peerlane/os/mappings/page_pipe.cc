@@ -2,6 +2,7 @@
 #include "peerlane/os/mappings/page_pipe.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -9,8 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <string>
+#include <string_view>
 
 #include "peerlane/os/transfer_status.h"
 
@@ -54,11 +55,14 @@ void reportPoisoned(std::span<const IoSlice>) {}
 }  // namespace
 
 Result<PageSource> PageSource::adopt(const Fd& pipe) {
-  struct stat facts {};
-  if (::fstat(pipe.get(), &facts) < 0 || !S_ISFIFO(facts.st_mode))
+  // Neither look asks a file system of the giver's, which may never answer.
+  const std::string path = "/proc/self/fd/" + std::to_string(pipe.get());
+  std::array<char, 5> name{};
+  if (::fcntl(pipe.get(), F_GETPIPE_SZ) < 0 ||
+      ::readlink(path.c_str(), name.data(), name.size()) != ssize_t{name.size()} ||
+      std::string_view(name.data(), name.size()) != "pipe:")
     return Status(Code::kCorrupt,
                   "descriptor " + std::to_string(pipe.get()) + " came in the place of a pipe");
-  const std::string path = "/proc/self/fd/" + std::to_string(pipe.get());
   const NoFork none;
   Fd own(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!own) return internal::descriptorError(errno, "open " + path);
@@ -85,6 +89,11 @@ Result<size_t> PageSource::take(std::span<const IoSlice> to, size_t most) {
   if (errno == EAGAIN) return size_t{0};
   if (errno == EFAULT) return Status(Code::kRevoked, "memory to be filled cannot be written");
   return Status::system(errno, "read from a pipe of pages");
+}
+
+size_t PageSource::bytes() const {
+  int bytes = 0;
+  return ::ioctl(fd_.get(), FIONREAD, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 void PageSource::drop(size_t most) {
@@ -120,12 +129,13 @@ Result<size_t> PagePipe::put(std::span<const IoSlice> program) {
   }
   // What cannot be lent may be there all the same. One call says nothing of the good slices before
   // a bad one.
-  for (const size_t count : {program.size(), size_t{1}}) {
-    const ssize_t in = ::writev(in_.get(), asIovec(program), static_cast<int>(count));
-    if (in > 0) return static_cast<size_t>(in);
-    if (in < 0 && errno == EAGAIN) return size_t{0};
-  }
-  return Status(Code::kRevoked, "memory to be sent cannot be read");
+  ssize_t in = ::writev(in_.get(), asIovec(program), static_cast<int>(program.size()));
+  if (in < 0 && errno == EFAULT && program.size() > 1)
+    in = ::writev(in_.get(), asIovec(program), 1);
+  if (in >= 0) return static_cast<size_t>(in);
+  if (errno == EAGAIN) return size_t{0};
+  if (errno == EFAULT) return Status(Code::kRevoked, "memory to be sent cannot be read");
+  return Status::system(errno, "write to a pipe of pages");
 }
 
 }  // namespace peerlane

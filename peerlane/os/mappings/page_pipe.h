@@ -26,16 +26,19 @@ class PageSource {
  public:
   PageSource() = default;
   // The end of a pipe that another process has given. It is opened anew, for who gave it could else
-  // have it block. Errors: kCorrupt (no pipe), kUnavailable (no descriptor is left), kSystem.
+  // have it block by its flags. Errors: kCorrupt (no pipe), kUnavailable (no descriptor is left),
+  // kSystem.
   static Result<PageSource> adopt(const Fd& pipe);
 
   explicit operator bool() const { return static_cast<bool>(fd_); }
   const Fd& fd() const { return fd_; }
 
   // Moves up to `most` bytes, in order, to a prefix of the slices. Returns how many; 0: the pipe is
-  // empty. Errors: kRevoked: the first slice cannot be written, in part; what was not returned is
+  // empty. Errors: kRevoked: one of the slices cannot be written, in part; what was not returned is
   // still in the pipe, but some may have been copied. Requires: each slice has a byte or more.
   Result<size_t> take(std::span<const IoSlice> to, size_t most);
+  // Bytes in the pipe now.
+  size_t bytes() const;
   // Drops up to `most` bytes; fewer where it becomes empty.
   void drop(size_t most);
 
@@ -55,9 +58,9 @@ class PagePipe {
   // The other end, in this process.
   PageSource& source() { return source_; }
 
-  // Puts in a prefix of the slices. Returns its bytes; 0: the pipe is full. Errors: kRevoked: the
-  // first slice cannot be read, in part, and nothing was put in. Requires: one to kMaxIoSlices
-  // slices, each of a byte or more.
+  // Puts in a prefix of the slices. Returns its bytes; 0: the pipe is full. Errors, and
+  // nothing was put in: kRevoked: the first slice cannot be read, in part; kSystem. Requires: one
+  // to kMaxIoSlices slices, each of a byte or more.
   Result<size_t> put(std::span<const IoSlice> program);
 
  private:

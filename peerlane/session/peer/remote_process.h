@@ -26,7 +26,8 @@ class RemoteProcess {
   const PeerFacts& facts() const { return facts_; }
   FrameFeatures knownOfFrames() const {
     return {.revoked = (identity_.features & feature::kRevoked) != 0,
-            .trailers = (identity_.features & feature::kTrailers) != 0};
+            .trailers = (identity_.features & feature::kTrailers) != 0,
+            .lending = (identity_.features & feature::kLending) != 0};
   }
   bool knowsLinkMessages() const { return (identity_.features & feature::kLinkMessages) != 0; }
   bool knowsHeard() const { return (identity_.features & feature::kHeard) != 0; }

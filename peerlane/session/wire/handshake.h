@@ -31,7 +31,8 @@ inline constexpr uint64_t kRevoked = 1;       // Code::kRevoked may be sent
 inline constexpr uint64_t kLinkMessages = 2;  // the ends of a link may talk
 inline constexpr uint64_t kTrailers = 4;      // frames with data may have trailers
 inline constexpr uint64_t kHeard = 8;         // a staged message that is given up is answered
-inline constexpr uint64_t kAll = kRevoked | kLinkMessages | kTrailers | kHeard;
+inline constexpr uint64_t kLending = 16;      // the ring of shm carries records
+inline constexpr uint64_t kAll = kRevoked | kLinkMessages | kTrailers | kHeard | kLending;
 }  // namespace feature
 
 // The code by which a peer with these features is told of `code`: all that leaves for a peer goes

@@ -80,27 +80,34 @@ Status RingPipe::lookForRoom() {
   return {};
 }
 
-// Bytes that fit now. After an answer of 0 the consumer rings this side when there is room again.
-Result<uint64_t> RingPipe::room() {
+Result<uint64_t> RingPipe::room(uint64_t wanted) {
   PEERLANE_RETURN_IF_ERROR(lookForRoom());
-  if (out_.position - out_.other == out_.capacity) {
-    out_.words->starved.store(1, std::memory_order_seq_cst);
-    PEERLANE_RETURN_IF_ERROR(lookForRoom());
-  }
+  if (out_.capacity - (out_.position - out_.other) < wanted)
+    PEERLANE_RETURN_IF_ERROR(taken(/*rings=*/true).status());
   return out_.capacity - (out_.position - out_.other);
 }
 
-bool RingPipe::writable() {
-  if (out_.position - out_.other < out_.capacity) return true;
-  Result<uint64_t> found = room();
-  return !found || *found != 0;  // an error is reported by the write
+void RingPipe::letRest() {
+  if (out_.words->starved.load(std::memory_order_relaxed) != 0)
+    out_.words->starved.store(0, std::memory_order_relaxed);
+}
+
+bool RingPipe::hasRoom(uint64_t wanted) {
+  if (out_.capacity - (out_.position - out_.other) >= wanted) return true;
+  Result<uint64_t> found = room(wanted);
+  return !found || *found >= wanted;  // an error is reported by the write
+}
+
+Result<uint64_t> RingPipe::taken(bool rings) {
+  if (rings) out_.words->starved.store(1, std::memory_order_seq_cst);
+  PEERLANE_RETURN_IF_ERROR(lookForRoom());
+  return out_.other;
 }
 
 Result<size_t> RingPipe::write(const PipeSlices& from) {
-  PEERLANE_ASSIGN(const uint64_t free, room());
+  PEERLANE_ASSIGN(const uint64_t free, room(1));
   if (free == 0) return size_t{0};
-  if (out_.words->starved.load(std::memory_order_relaxed) != 0)
-    out_.words->starved.store(0, std::memory_order_relaxed);
+  letRest();
   size_t taken = 0;
   if (from.areOurs()) {
     for (const IoSlice& slice : from.slices) {
@@ -114,11 +121,24 @@ Result<size_t> RingPipe::write(const PipeSlices& from) {
     taken = nofaultRead(out_.pieces(out_.position, free), from.slices);
     if (taken == 0) return Status(Code::kRevoked, "memory to be sent cannot be read");
   }
-  if (taken == 0) return size_t{0};
   out_.position += taken;
+  if (taken != 0) tellWritten();
+  return taken;
+}
+
+void RingPipe::writeOurs(std::span<const IoSlice> slices) {
+  size_t taken = 0;
+  for (const IoSlice& slice : slices) {
+    copyIn(out_.bytes, out_.capacity, out_.position + taken,
+           static_cast<const std::byte*>(slice.base), slice.bytes);
+    taken += slice.bytes;
+  }
+  out_.position += taken;
+}
+
+void RingPipe::tellWritten() {
   out_.words->head.store(out_.position, std::memory_order_seq_cst);
   peer_.ring();
-  return taken;
 }
 
 // Reads and checks the peer's head: updates in_.other.
@@ -133,6 +153,11 @@ Status RingPipe::lookForBytes() {
   return {};
 }
 
+Result<uint64_t> RingPipe::unread() {
+  if (in_.other == in_.position) PEERLANE_RETURN_IF_ERROR(lookForBytes());
+  return in_.other - in_.position;
+}
+
 bool RingPipe::readable() {
   return in_.other != in_.position ||
          in_.words->head.load(std::memory_order_acquire) != in_.position ||
@@ -140,6 +165,12 @@ bool RingPipe::readable() {
 }
 
 Result<size_t> RingPipe::read(const PipeSlices& to) {
+  Result<size_t> given = readQuietly(to);
+  if (given && *given != 0) tellRead();
+  return given;
+}
+
+Result<size_t> RingPipe::readQuietly(const PipeSlices& to) {
   PEERLANE_RETURN_IF_ERROR(lookForBytes());
   const uint64_t there = in_.other - in_.position;
   if (there == 0) return size_t{0};
@@ -156,11 +187,18 @@ Result<size_t> RingPipe::read(const PipeSlices& to) {
     given = nofaultWrite(to.slices, in_.pieces(in_.position, there));
     if (given == 0) return Status(Code::kRevoked, "memory to be filled cannot be written");
   }
-  if (given == 0) return size_t{0};
   in_.position += given;
+  return given;
+}
+
+void RingPipe::readOurs(std::span<std::byte> to) {
+  copyOut(in_.bytes, in_.capacity, in_.position, to.data(), to.size());
+  in_.position += to.size();
+}
+
+void RingPipe::tellRead() {
   in_.words->tail.store(in_.position, std::memory_order_seq_cst);
   if (in_.words->starved.load(std::memory_order_seq_cst) != 0) peer_.ring();
-  return given;
 }
 
 void RingPipe::close() {

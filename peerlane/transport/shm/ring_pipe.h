@@ -57,12 +57,37 @@ class RingPipe final : public FramePipe {
   static Result<std::unique_ptr<RingPipe>> create(std::span<std::byte> outgoing,
                                                   std::span<std::byte> incoming, Waker peer);
 
-  bool writable() override;
+  bool writable() override { return hasRoom(1); }
   Result<size_t> write(const PipeSlices& from) override;
   bool readable() override;
   Result<size_t> read(const PipeSlices& to) override;
   void refresh() override {}  // the peer rings after every change
   void close() override;
+
+  // For who cuts the stream into records. The first four: threads as for write().
+  //
+  // Bytes that fit now. Where fewer than `wanted` do, the peer rings this side after its next read.
+  Result<uint64_t> room(uint64_t wanted);
+  // False when room() would certainly be less.
+  bool hasRoom(uint64_t wanted);
+  // Bytes ever written; and how many of them the peer has read. Errors as of write(). `rings`: the
+  // peer rings this side after its next read.
+  uint64_t written() const { return out_.position; }
+  Result<uint64_t> taken(bool rings);
+  // The peer need not ring any more.
+  void letRest();
+  // Writes all, which the peer sees after tellWritten(); the memory is the library's. Requires:
+  // room.
+  void writeOurs(std::span<const IoSlice> slices);
+  void tellWritten();
+  // Threads as for read(). Bytes that can be read now; there may be more where it is not 0.
+  Result<uint64_t> unread();
+  // As read(), but the peer sees the room after tellRead().
+  Result<size_t> readQuietly(const PipeSlices& to);
+  // Reads all of it, quietly; the memory is the library's. Requires: so much is unread.
+  void readOurs(std::span<std::byte> to);
+  void tellRead();
+  bool hasEnded() const { return in_.words->ended.load(std::memory_order_acquire) != 0; }
 
  private:
   struct Direction {
@@ -79,7 +104,6 @@ class RingPipe final : public FramePipe {
 
   RingPipe(Direction out, Direction in, Waker peer) : out_(out), in_(in), peer_(peer) {}
   Status lookForRoom();
-  Result<uint64_t> room();
   Status lookForBytes();
 
   Direction out_;  // writers, under the agent's lock

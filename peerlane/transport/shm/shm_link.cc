@@ -37,11 +37,10 @@ ShmLink::ShmLink(Parts parts) : parts_(std::move(parts)) {
 
 Status ShmLink::listen(EventLoop& loop, std::function<void()> woken) {
   const int socket = parts_.peerBell.descriptor();
-  PEERLANE_ASSIGN(knocks_,
-                  loop.watch(socket, true, false, [this, socket, woken = std::move(woken)] {
-                    if (!drainKnocks(socket)) knocks_.setInterest(false, false);
-                    if (woken) woken();
-                  }));
+  PEERLANE_ASSIGN(knocks_, loop.watch(socket, true, false, [this, woken = std::move(woken)] {
+    if (!parts_.line->drain()) knocks_.setInterest(false, false);
+    if (woken) woken();
+  }));
   return Status::ok();
 }
 

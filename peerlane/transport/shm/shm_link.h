@@ -14,13 +14,15 @@
 #include "peerlane/transport/host_part.h"
 #include "peerlane/transport/link.h"
 #include "peerlane/transport/shm/cma_agent.h"
+#include "peerlane/transport/shm/knock_line.h"
 
 namespace peerlane {
 
 class ShmLink final : public Link {
  public:
   struct Parts {
-    RemoteBell peerBell;  // by its descriptor the peer's knocks arrive as well
+    RemoteBell peerBell;              // by its descriptor the peer's knocks arrive as well
+    std::unique_ptr<KnockLine> line;  // on that descriptor
     PtracePermission readerLetIn;
     std::shared_ptr<SharedSegment> ring;
     std::unique_ptr<FrameAgent> staged;  // on the ring

@@ -5,6 +5,7 @@
 
 #include "peerlane/core/log.h"
 #include "peerlane/program/model/bell.h"
+#include "peerlane/transport/shm/lending_pipe.h"
 #include "peerlane/transport/shm/ring_pipe.h"
 #include "peerlane/transport/shm/shm_link.h"
 #include "peerlane/transport/shm/shm_offer.h"
@@ -117,9 +118,16 @@ Result<std::unique_ptr<Link>> PendingShm::complete(Offer peerOffer) {
   parts.ring = ring_;
   const std::span<std::byte> first(parts.ring->data(), direction);
   const std::span<std::byte> second(parts.ring->data() + direction, direction);
-  PEERLANE_ASSIGN(auto pipe,
+  parts.line = std::make_unique<KnockLine>(parts.peerBell.descriptor(),
+                                           [&loop = around_.loop] { loop.wake(); });
+  PEERLANE_ASSIGN(auto ring,
                   RingPipe::create(facts_.initiator ? first : second,
                                    facts_.initiator ? second : first, parts.peerBell.waker()));
+  std::unique_ptr<FramePipe> pipe;
+  if (around_.peerKnows.lending)
+    pipe = std::make_unique<LendingPipe>(std::move(ring), *parts.line);
+  else
+    pipe = std::move(ring);
   parts.staged = std::make_unique<FrameAgent>(
       "shm ring to process " + std::to_string(facts_.credentials.pid), std::move(pipe),
       around_.regions, around_.workArrived, around_.peerKnows);
