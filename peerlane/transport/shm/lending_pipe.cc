@@ -136,7 +136,7 @@ Result<size_t> LendingPipe::writeRecord(Place& at, const PipeSlices& all, uint64
       each.advance(part);
     }
     const auto slices = std::span(lendings).first(lendingCount);
-    const Result<size_t> taken = lends ? putPages(slices) : copyPages(slices);
+    Result<size_t> taken = lends ? putPages(slices) : copyPages(slices);
     if (!taken && (direct == 0 || taken.status().code() != Code::kRevoked)) return taken;
     paged = taken ? *taken : 0;
     next.advance(paged);
@@ -277,7 +277,7 @@ Result<size_t> LendingPipe::read(const PipeSlices& to) {
   Place at{to.slices, 0};
   size_t given = 0;
   while (!at.isEnd()) {
-    const Result<size_t> read = readNext(at, to, given == 0);
+    Result<size_t> read = readNext(at, to, given == 0);
     if (!read && given == 0) return read;
     // A failure comes again, with the next call.
     if (!read || *read == 0) break;
