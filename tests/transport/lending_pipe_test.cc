@@ -22,6 +22,7 @@
 #include "tests/os/few_descriptors.h"
 #include "tests/os/file_memory.h"
 #include "tests/os/refused_calls.h"
+#include "tests/transport/sleeper.h"
 
 namespace peerlane {
 namespace {
@@ -34,25 +35,6 @@ constexpr size_t kArea = RingPipe::bytesFor(kCapacity);
 struct alignas(64) Area {
   std::byte bytes[kArea] = {};
   RingWords& words() { return *reinterpret_cast<RingWords*>(bytes); }
-};
-
-// What a side sleeps on.
-struct Sleeper {
-  std::atomic<uint64_t> word{0};
-  std::atomic<uint64_t> rungAt{bell_word::kNever};
-  Fd event = makeEventFd().value();
-  Waker waker() { return {&word, &rungAt, event.get()}; }
-  // Sleeps anew, if so.
-  bool rung() {
-    if (drainEventFd(event.get()) == 0) return false;
-    word.fetch_add(bell_word::kPoller);
-    word.fetch_add(bell_word::kLeave);
-    return true;
-  }
-  // Stays asleep from now on: every change that matters must ring.
-  void sleep() {
-    while (!rung()) std::this_thread::yield();
-  }
 };
 
 Bytes pattern(size_t bytes, uint64_t seed) {

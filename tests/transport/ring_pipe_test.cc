@@ -9,27 +9,13 @@
 
 #include "peerlane/os/fd.h"
 #include "tests/fake/patterned_bytes.h"
+#include "tests/transport/sleeper.h"
 
 namespace peerlane {
 namespace {
 
 constexpr size_t kCapacity = 4096;
 constexpr size_t kArea = RingPipe::bytesFor(kCapacity);
-
-// What the other side sleeps on.
-struct Sleeper {
-  std::atomic<uint64_t> word{0};
-  std::atomic<uint64_t> rungAt{bell_word::kNever};
-  Fd event = makeEventFd().value();
-  Waker waker() { return {&word, &rungAt, event.get()}; }
-  // Sleeps anew, if so.
-  bool rung() {
-    if (drainEventFd(event.get()) == 0) return false;
-    word.fetch_add(bell_word::kPoller);
-    word.fetch_add(bell_word::kLeave);
-    return true;
-  }
-};
 
 class RingPipeTest : public testing::Test {
  protected:
@@ -224,22 +210,18 @@ TEST_F(RingPipeTest, SleepersAreAlwaysWoken) {
   constexpr size_t kBytes = 400'000;
   std::vector<std::byte> out(kBytes);
   fillPattern(out, 3);
-  // Stays asleep from now on: every change that matters must ring.
-  const auto sleep = [](Sleeper& sleeper) {
-    while (!sleeper.rung()) std::this_thread::yield();
-  };
   std::thread writer([&] {
     for (size_t at = 0; at < kBytes;) {
       const size_t bytes = write(*a_, std::span(out).subspan(at)).value();
       at += bytes;
-      if (bytes == 0) sleep(sleepers_[0]);
+      if (bytes == 0) sleepers_[0].sleep();
     }
   });
   std::vector<std::byte> in(kBytes);
   for (size_t at = 0; at < kBytes;) {
     const size_t bytes = read(*b_, std::span(in).subspan(at)).value();
     at += bytes;
-    if (bytes == 0) sleep(sleepers_[1]);
+    if (bytes == 0) sleepers_[1].sleep();
   }
   writer.join();
   EXPECT_EQ(firstWrong(in, 3), kBytes);
