@@ -17,38 +17,6 @@ namespace {
 // Of a list that is copied in several calls.
 constexpr size_t kSlicesAtOnce = 64;
 
-// A place in a list of slices.
-class Cursor {
- public:
-  Cursor(std::span<const IoSlice> slices, size_t done) : slices_(slices) { advance(done); }
-
-  void advance(size_t bytes) {
-    done_ += bytes;
-    while (!slices_.empty() && done_ >= slices_.front().bytes) {
-      done_ -= slices_.front().bytes;
-      slices_ = slices_.subspan(1);
-    }
-  }
-  // The next bytes, `most` or less, as slices in `room`; `bytes` has their sum.
-  std::span<const IoSlice> next(size_t most, std::span<IoSlice> room, size_t& bytes) const {
-    size_t count = 0;
-    size_t skip = done_;
-    bytes = 0;
-    for (const IoSlice& slice : slices_) {
-      if (count == room.size() || bytes == most) break;
-      const size_t part = std::min(slice.bytes - skip, most - bytes);
-      if (part != 0) room[count++] = {static_cast<std::byte*>(slice.base) + skip, part};
-      bytes += part;
-      skip = 0;
-    }
-    return room.first(count);
-  }
-
- private:
-  std::span<const IoSlice> slices_;
-  size_t done_ = 0;  // of the first one
-};
-
 // The end of the page in which this byte lies: what faults is a page.
 size_t toPageEnd(const void* at) {
   constexpr size_t kLeastPage = 4096;
@@ -84,8 +52,8 @@ class CopyPipe {
 
   size_t copyLocked(std::span<const IoSlice> to, std::span<const IoSlice> from)
       PEERLANE_REQUIRES(mutex_) {
-    Cursor target(to, 0);
-    Cursor source(from, 0);
+    SliceCursor target(to);
+    SliceCursor source(from);
     for (size_t moved = 0;;) {
       std::array<IoSlice, kSlicesAtOnce> room;
       size_t bytes = 0;
@@ -104,7 +72,7 @@ class CopyPipe {
     }
   }
   // Returns how many of `bytes` found their place. The pipe is empty afterwards.
-  size_t takeOut(Cursor& target, size_t bytes) PEERLANE_REQUIRES(mutex_) {
+  size_t takeOut(SliceCursor& target, size_t bytes) PEERLANE_REQUIRES(mutex_) {
     for (size_t taken = 0;;) {
       std::array<IoSlice, kSlicesAtOnce> room;
       size_t wanted = 0;
@@ -163,7 +131,7 @@ size_t nofaultRead(std::span<const IoSlice> to, std::span<const IoSlice> program
 }
 
 size_t nofaultRead(std::span<std::byte> to, std::span<const IoSlice> program, size_t skip) {
-  Cursor source(program, skip);
+  SliceCursor source(program, skip);
   for (size_t moved = 0;;) {
     std::array<IoSlice, kSlicesAtOnce> room;
     size_t wanted = 0;

@@ -73,12 +73,8 @@ Result<PageSource> PageSource::adopt(const Fd& pipe) {
 Result<size_t> PageSource::take(std::span<const IoSlice> to, size_t most) {
   constexpr size_t kSlicesAtOnce = 72;
   std::array<IoSlice, kSlicesAtOnce> room;
-  size_t count = 0;
-  for (size_t bytes = 0; count < std::min(to.size(), room.size()) && bytes < most; ++count) {
-    room[count] = {to[count].base, std::min(to[count].bytes, most - bytes)};
-    bytes += room[count].bytes;
-  }
-  const std::span<const IoSlice> targets = std::span(room).first(count);
+  size_t bytes = 0;
+  const std::span<const IoSlice> targets = SliceCursor(to).next(most, room, bytes);
   if (targets.empty()) return size_t{0};
   reportPoisoned(targets);
   ssize_t out = 0;

@@ -22,25 +22,12 @@ Status corrupt(const std::string& what) {
 
 }  // namespace
 
-IoSlice LendingPipe::Place::front() const {
-  const IoSlice& slice = slices.front();
-  return {static_cast<std::byte*>(slice.base) + skip, slice.bytes - skip};
-}
-
-void LendingPipe::Place::advance(size_t bytes) {
-  skip += bytes;
-  while (!slices.empty() && skip >= slices.front().bytes) {
-    skip -= slices.front().bytes;
-    slices = slices.subspan(1);
-  }
-}
-
 bool LendingPipe::writable() {
   if (fullAt_) {
     const Result<uint64_t> tail = ring_->taken(/*rings=*/false);
     if (tail && *tail == *fullAt_) return false;
   }
-  return ring_->hasRoom(kHeadBytes + kMarkBytes + 1);
+  return ring_->hasRoom(kLeastRoom);
 }
 
 Status LendingPipe::givePages() {
@@ -102,68 +89,63 @@ Result<size_t> LendingPipe::copyPages(std::span<const IoSlice> slices) {
   return bytes;
 }
 
+// As much memory of the program as goes with the next record: into the pipe (`paged`), or where
+// there is none into copy_ (`direct`, at most `most`). Errors: kRevoked: the first cannot be read.
+Result<LendingPipe::Counts> LendingPipe::takeOfProgram(SliceCursor& at, const PipeSlices& all,
+                                                       size_t most) {
+  const bool lends = makePages();
+  std::array<IoSlice, kMostSlices> room;
+  size_t wanted = 0;
+  SliceCursor ahead = at;
+  const auto slices =
+      ahead.takeWhile([&](const IoSlice& slice) { return !all.isOurs(slice); },
+                      lends ? kMostPaged : std::min(kMostPaged, most), room, wanted);
+  PEERLANE_ASSIGN(const size_t taken, lends ? putPages(slices) : copyPages(slices));
+  at.advance(taken);
+  return lends ? Counts{.paged = taken} : Counts{.direct = taken};
+}
+
 // Memory of the library up to the next one of the program's, and as much of that as the pipe takes.
 // Returns the bytes, which are behind `at` then; 0: nothing fits now. Errors: kRevoked: memory of
 // the program is the first, and cannot be read.
-Result<size_t> LendingPipe::writeRecord(Place& at, const PipeSlices& all, uint64_t room) {
+Result<size_t> LendingPipe::writeRecord(SliceCursor& at, const PipeSlices& all, uint64_t room) {
   std::array<IoSlice, kMostSlices> record;
-  std::array<std::byte, kHeadBytes> head;
-  size_t count = 0;
-  record[count++] = {head.data(), head.size()};
-  Place next = at;
-  size_t direct = 0;
   const size_t most = room - kHeadBytes - kMarkBytes;
-  while (!next.isEnd() && all.isOurs(next.slices.front()) && direct < most &&
-         count < record.size() - 2) {
-    const IoSlice slice = next.front();
-    const size_t part = std::min(slice.bytes, most - direct);
-    if (part != 0) record[count++] = {slice.base, part};
-    direct += part;
-    next.advance(part);
+  size_t direct = 0;
+  // Room for the head before, and a copy and the mark behind.
+  const auto ours = at.takeWhile([&](const IoSlice& slice) { return all.isOurs(slice); }, most,
+                                 std::span(record).subspan(1, kMostSlices - 3), direct);
+  size_t count = 1 + ours.size();
+  Counts ofProgram;
+  if (!at.isEnd() && !all.isOurs(at.front()) && direct < most) {
+    const Result<Counts> taken = takeOfProgram(at, all, most - direct);
+    if (!taken && (direct == 0 || taken.status().code() != Code::kRevoked)) return taken.status();
+    if (taken) ofProgram = *taken;
   }
-  size_t paged = 0;
-  if (!next.isEnd() && !all.isOurs(next.slices.front()) && direct < most) {
-    std::array<IoSlice, kMostSlices> lendings;
-    size_t lendingCount = 0;
-    const bool lends = makePages();
-    const size_t mostOfProgram = lends ? kMostPaged : std::min(kMostPaged, most - direct);
-    for (Place each = next; !each.isEnd() && !all.isOurs(each.slices.front()) &&
-                            paged < mostOfProgram && lendingCount < lendings.size();) {
-      const IoSlice slice = each.front();
-      const size_t part = std::min(slice.bytes, mostOfProgram - paged);
-      lendings[lendingCount++] = {slice.base, part};
-      paged += part;
-      each.advance(part);
-    }
-    const auto slices = std::span(lendings).first(lendingCount);
-    Result<size_t> taken = lends ? putPages(slices) : copyPages(slices);
-    if (!taken && (direct == 0 || taken.status().code() != Code::kRevoked)) return taken;
-    paged = taken ? *taken : 0;
-    next.advance(paged);
-    if (!lends && paged != 0) {
-      record[count++] = {copy_.get(), paged};
-      direct += std::exchange(paged, 0);
-    }
-  }
-  const size_t bytes = direct + paged;
-  if (bytes == 0) return size_t{0};
+  if (ofProgram.direct != 0) record[count++] = {copy_.get(), ofProgram.direct};
+  direct += ofProgram.direct;
+  const size_t paged = ofProgram.paged;
+  if (direct == 0 && paged == 0) return size_t{0};
+  std::array<std::byte, kHeadBytes> head;
   ByteWriter writer{std::span<std::byte>(head)};
   writer.u32(static_cast<uint32_t>(direct));
   writer.u32(static_cast<uint32_t>(paged));
+  record[0] = {head.data(), head.size()};
   std::byte mark{};
   if (paged != 0) record[count++] = {&mark, kMarkBytes};
   // All of it is the library's, or was copied: so no plain copy can fault.
   ring_->writeOurs(std::span(record).first(count));
-  if (paged != 0) {
-    lent_ += paged;
-    untold_ += paged;
-    if (outstanding_.size() >= kManyLent)
-      if (const Result<uint64_t> tail = ring_->taken(/*rings=*/false)) noteReturned(*tail);
-    outstanding_.push_back({ring_->written(), lent_});
-    if (untold_ >= kMostUntold) tell();
-  }
-  at = next;
-  return bytes;
+  if (paged != 0) noteLent(paged);
+  return direct + paged;
+}
+
+void LendingPipe::noteLent(size_t bytes) {
+  lent_ += bytes;
+  untold_ += bytes;
+  if (outstanding_.size() >= kManyLent)
+    if (const Result<uint64_t> tail = ring_->taken(/*rings=*/false)) noteReturned(*tail);
+  outstanding_.push_back({ring_->written(), lent_});
+  if (untold_ >= kMostUntold) tell();
 }
 
 void LendingPipe::tell() {
@@ -172,7 +154,7 @@ void LendingPipe::tell() {
 }
 
 Result<size_t> LendingPipe::write(const PipeSlices& from) {
-  Place at{from.slices, 0};
+  SliceCursor at(from.slices);
   size_t taken = 0;
   bool isFull = false;
   if (fullAt_ && writable()) fullAt_.reset();
@@ -182,10 +164,9 @@ Result<size_t> LendingPipe::write(const PipeSlices& from) {
     return result;
   };
   while (!at.isEnd()) {
-    constexpr size_t kLeast = kHeadBytes + kMarkBytes + 1;
-    const Result<uint64_t> room = ring_->room(kLeast);
+    const Result<uint64_t> room = ring_->room(kLeastRoom);
     if (!room) return end(room.status());
-    isFull = *room < kLeast;
+    isFull = *room < kLeastRoom;
     if (isFull) break;
     const Result<size_t> bytes = writeRecord(at, from, *room);
     if (!bytes && (taken == 0 || bytes.status().code() != Code::kRevoked)) return end(bytes);
@@ -223,31 +204,20 @@ Result<bool> LendingPipe::beginRecord() {
   return true;
 }
 
-Result<size_t> LendingPipe::readDirect(const Place& at, const PipeSlices& all) {
-  std::array<IoSlice, kMostSlices + 2> slices;
-  size_t count = 0;
-  size_t bytes = 0;
-  for (Place each = at; !each.isEnd() && bytes < direct_ && count < slices.size();) {
-    const IoSlice slice = each.front();
-    const size_t part = std::min(slice.bytes, direct_ - bytes);
-    slices[count++] = {slice.base, part};
-    bytes += part;
-    each.advance(part);
-  }
-  PEERLANE_ASSIGN(const size_t read,
-                  ring_->readQuietly({std::span(slices).first(count), all.ours, all.areAllOurs}));
+Result<size_t> LendingPipe::readDirect(const SliceCursor& at, const PipeSlices& all) {
+  std::array<IoSlice, kMostSlices + 2> room;
+  size_t wanted = 0;
+  const auto slices = at.next(direct_, room, wanted);
+  PEERLANE_ASSIGN(const size_t read, ring_->readQuietly({slices, all.ours, all.areAllOurs}));
   direct_ -= read;
   return read;
 }
 
-Result<size_t> LendingPipe::readPaged(const Place& at) {
-  std::array<IoSlice, kMostSlices + 2> slices;
-  size_t count = 0;
-  for (Place each = at; !each.isEnd() && count < slices.size();) {
-    slices[count++] = each.front();
-    each.advance(each.front().bytes);
-  }
-  PEERLANE_ASSIGN(const size_t read, source_.take(std::span(slices).first(count), paged_));
+Result<size_t> LendingPipe::readPaged(const SliceCursor& at) {
+  std::array<IoSlice, kMostSlices + 2> room;
+  size_t wanted = 0;
+  const auto slices = at.next(paged_, room, wanted);
+  PEERLANE_ASSIGN(const size_t read, source_.take(slices, wanted));
   // One that ends says so, and then takes back what it has lent: these may not be the next bytes.
   if (ring_->hasEnded()) return failure_ = Status(Code::kPeerLost, "the peer ended the ring");
   if (read == 0)
@@ -260,7 +230,7 @@ Result<size_t> LendingPipe::readPaged(const Place& at) {
   return read;
 }
 
-Result<size_t> LendingPipe::readNext(const Place& at, const PipeSlices& all, bool isFirst) {
+Result<size_t> LendingPipe::readNext(const SliceCursor& at, const PipeSlices& all, bool isFirst) {
   PEERLANE_RETURN_IF_ERROR(Status(failure_));
   if (direct_ == 0 && paged_ == 0) {
     const Result<bool> begun = beginRecord();
@@ -269,12 +239,12 @@ Result<size_t> LendingPipe::readNext(const Place& at, const PipeSlices& all, boo
   }
   if (direct_ != 0) return readDirect(at, all);
   // Who reads into memory of the library may find there where the bytes in the pipe go.
-  if (!isFirst && all.isOurs(at.slices.front())) return size_t{0};
+  if (!isFirst && all.isOurs(at.front())) return size_t{0};
   return readPaged(at);
 }
 
 Result<size_t> LendingPipe::read(const PipeSlices& to) {
-  Place at{to.slices, 0};
+  SliceCursor at(to.slices);
   size_t given = 0;
   while (!at.isEnd()) {
     Result<size_t> read = readNext(at, to, given == 0);

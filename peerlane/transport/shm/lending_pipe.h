@@ -46,6 +46,7 @@ class LendingPipe final : public FramePipe {
  private:
   static constexpr size_t kHeadBytes = 8;
   static constexpr size_t kMarkBytes = 1;
+  static constexpr size_t kLeastRoom = kHeadBytes + kMarkBytes + 1;  // for a record
   // Of a record: the reader of one is done with the pages when it has all. About half of what a
   // pipe holds, so that the writer puts in the next ones meanwhile.
   static constexpr size_t kMostPaged = 128 * 1024;
@@ -55,13 +56,9 @@ class LendingPipe final : public FramePipe {
   static constexpr size_t kManyLent = 64;
   static constexpr size_t kMostSlices = 64;
 
-  // The slices that are left, the first one of which begins `skip` bytes later.
-  struct Place {
-    std::span<const IoSlice> slices;
-    size_t skip = 0;
-    bool isEnd() const { return slices.empty(); }
-    IoSlice front() const;
-    void advance(size_t bytes);
+  struct Counts {  // bytes
+    size_t direct = 0;
+    size_t paged = 0;
   };
   struct Lent {
     uint64_t end = 0;    // the ring's byte at which its record ends
@@ -74,11 +71,13 @@ class LendingPipe final : public FramePipe {
   Result<size_t> putPages(std::span<const IoSlice> slices);
   Result<size_t> copyPages(std::span<const IoSlice> slices);
   void tell();
-  Result<size_t> writeRecord(Place& at, const PipeSlices& all, uint64_t room);
+  Result<Counts> takeOfProgram(SliceCursor& at, const PipeSlices& all, size_t most);
+  Result<size_t> writeRecord(SliceCursor& at, const PipeSlices& all, uint64_t room);
+  void noteLent(size_t bytes);
   Result<bool> beginRecord();
-  Result<size_t> readDirect(const Place& at, const PipeSlices& all);
-  Result<size_t> readPaged(const Place& at);
-  Result<size_t> readNext(const Place& at, const PipeSlices& all, bool isFirst);
+  Result<size_t> readDirect(const SliceCursor& at, const PipeSlices& all);
+  Result<size_t> readPaged(const SliceCursor& at);
+  Result<size_t> readNext(const SliceCursor& at, const PipeSlices& all, bool isFirst);
 
   const std::unique_ptr<RingPipe> ring_;
   KnockLine& line_;
