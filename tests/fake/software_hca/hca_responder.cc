@@ -11,6 +11,7 @@ namespace peerlane::softhca {
 namespace {
 
 constexpr int kNoEvent = -1;
+constexpr uint32_t kPacketsToAnAnswer = 64;  // within one message
 
 bool isSet(const Packet& packet, Packet::Flags flag) {
   return (packet.flags & flag) != 0;
@@ -29,6 +30,7 @@ void Responder::reset() {
   results_ = {};
   isGapKnown_ = isAckDue_ = hasReceive_ = isRefusing_ = false;
   received_ = 0;
+  unanswered_ = 0;
 }
 
 bool Responder::isFromPeer(const Packet& packet) const {
@@ -78,10 +80,19 @@ void Responder::takeInOrder(const Packet& request, uint64_t now) {
   expected_ = (expected_ + 1) & kPsnMask;
   const bool isAnswered =
       request.kind == PacketKind::kFetchAdd || request.kind == PacketKind::kCompareSwap;
-  if (!isSet(request, Packet::kLast) || isAnswered) return;
+  if (isAnswered) return;
+  if (!isSet(request, Packet::kLast)) return acknowledgePart();
   if (!isAckDue_ && pair_.context.settings.ackDelayNs > 0)
     ackAt_ = now + pair_.context.random() % pair_.context.settings.ackDelayNs;
   isAckDue_ = true;
+  unanswered_ = 0;
+}
+
+// A requester's timeout bounds the time to the next answer, not the time that a long message takes.
+// An answer counts for all that came before it: an earlier message that is not placed yet has none.
+void Responder::acknowledgePart() {
+  if (isAckDue_ || ++unanswered_ < kPacketsToAnAnswer) return;
+  if (answer(PacketKind::kAck, (expected_ - 1) & kPsnMask, 0)) unanswered_ = 0;
 }
 
 // It was done before, and its answer was lost or is late.

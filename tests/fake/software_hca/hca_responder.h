@@ -48,6 +48,7 @@ class Responder {
 
   bool isFromPeer(const Packet& packet) const;
   void takeInOrder(const Packet& request, uint64_t now);
+  void acknowledgePart();
   void takeAgain(const Packet& request);
   bool takeWrite(const Packet& request, uint64_t now);
   bool takeSend(const Packet& request, uint64_t now);
@@ -83,6 +84,7 @@ class Responder {
   Receive receive_;
   bool hasReceive_ = false;
   uint64_t received_ = 0;
+  uint32_t unanswered_ = 0;  // packets since the last answer
   // A refusal waits until what came before is answered.
   bool isRefusing_ = false;
   uint32_t refusedPsn_ = 0;
