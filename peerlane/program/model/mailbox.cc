@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/program/model/mailbox.h"
 
+#include "peerlane/core/device_code.h"
+
 namespace peerlane {
 namespace {
 
@@ -10,9 +12,22 @@ constexpr uint32_t kSlicesPerServe = 8;
 
 }  // namespace
 
+void MailboxMirror::fail(Code code) const {
+  uint64_t none = 0;
+  status->compare_exchange_strong(none, static_cast<uint64_t>(code), std::memory_order_acq_rel);
+  count->exchange(kPoison, std::memory_order_acq_rel);
+}
+
+void Mailbox::mirrorTo(const MailboxMirror* mirror) {
+  while (serving_.exchange(true, std::memory_order_seq_cst)) cpuRelax();
+  mirror_ = mirror;
+  serving_.store(false, std::memory_order_seq_cst);
+  serve();  // a finisher that found it taken relies on this
+}
+
 MailboxEntry* Mailbox::claim() {
-  if (claimed_ - completion_.load(std::memory_order_acquire) >= kSlots) return nullptr;
-  MailboxEntry* entry = &entries_[claimed_ % kSlots];
+  if (claimed_ - completion_.load(std::memory_order_acquire) > mask_) return nullptr;
+  MailboxEntry* entry = &entries_[claimed_ & mask_];
   *entry = {};
   ++claimed_;
   return entry;
@@ -43,7 +58,7 @@ bool Mailbox::serveLoop(bool& moved) {
     const bool handedOut = head < next_;
     serving_.store(false, std::memory_order_seq_cst);
     const bool rung = doorbell_.load(std::memory_order_seq_cst) != seen;
-    const bool ended = handedOut && works_[head % kSlots].finished.load(std::memory_order_seq_cst);
+    const bool ended = handedOut && works_[head & mask_].finished.load(std::memory_order_seq_cst);
     const bool asked = abort_.load(std::memory_order_seq_cst) != aborted;
     if (!rung && !ended && !asked) return true;
   }
@@ -52,7 +67,7 @@ bool Mailbox::serveLoop(bool& moved) {
 // The slots of unfinished works are not reused while `serving_` is held.
 void Mailbox::abandonSent(Code code) {
   for (uint64_t at = completion_.load(std::memory_order_relaxed); at < next_; ++at) {
-    AgentWork& work = works_[at % kSlots];
+    AgentWork& work = works_[at & mask_];
     if (!work.finished.load(std::memory_order_acquire)) agent_.abandon(work, code);
   }
 }
@@ -66,9 +81,9 @@ bool Mailbox::serveLocked() {
   AgentWork* lastSent = nullptr;
   const uint64_t rung = doorbell_.load(std::memory_order_acquire);
   while (next_ < rung) {
-    AgentWork& work = works_[next_ % kSlots];
+    AgentWork& work = works_[next_ & mask_];
     if (work.entry == nullptr) {
-      work.entry = &entries_[next_ % kSlots];
+      work.entry = &entries_[next_ & mask_];
       work.mailbox = this;
       work.piece = 0;
       work.offset = 0;
@@ -102,16 +117,28 @@ bool Mailbox::serveLocked() {
   return moved;
 }
 
+// Not over a poison that another thread has put there: the count may then have been given up.
+void Mailbox::tellMirror(uint64_t from, uint64_t to) {
+  const Code code = code_.load(std::memory_order_relaxed);
+  if (code != Code::kOk) {
+    abort_.store(code, std::memory_order_seq_cst);  // nothing more is begun once it is told
+    mirror_->fail(code);
+    return;
+  }
+  mirror_->count->compare_exchange_strong(from, to, std::memory_order_acq_rel);
+}
+
 bool Mailbox::publish() {
   bool moved = false;
   uint64_t head = completion_.load(std::memory_order_relaxed);
   while (head < next_) {
-    AgentWork& work = works_[head % kSlots];
+    AgentWork& work = works_[head & mask_];
     if (!work.finished.load(std::memory_order_acquire)) break;
     const Code code = work.code.load(std::memory_order_relaxed);
     if (code != Code::kOk && code_.load(std::memory_order_relaxed) == Code::kOk)
       code_.store(code, std::memory_order_relaxed);
     work.entry = nullptr;
+    if (mirror_ != nullptr) tellMirror(head, head + 1);
     ++head;
     completion_.store(head, std::memory_order_release);
     moved = true;
@@ -132,7 +159,8 @@ void Mailbox::finish(AgentWork& work, Code code) {
   const bool rung = mailbox->doorbell_.load(std::memory_order_seq_cst) > next;
   const bool aborted = mailbox->abort_.load(std::memory_order_seq_cst) != Code::kOk;
   if (rung || (aborted && head < next) ||
-      (head < next && mailbox->works_[head % kSlots].finished.load(std::memory_order_seq_cst)))
+      (head < next &&
+       mailbox->works_[head & mailbox->mask_].finished.load(std::memory_order_seq_cst)))
     mailbox->serve();
 }
 

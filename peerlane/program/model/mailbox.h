@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "peerlane/core/status.h"
 #include "peerlane/memory/remote_memory.h"
@@ -19,6 +20,7 @@
 namespace peerlane {
 
 class Mailbox;
+struct Waker;
 
 // One contiguous copy between local memory and a peer's region.
 struct Piece {
@@ -43,11 +45,17 @@ struct alignas(64) MailboxEntry {
   // Of a put: this side's memory is the library's and stays. Else it may be the program's, which
   // may lose it at any time.
   bool isOurs = false;
+  // It takes no effect before every entry before it is complete, nor after one of those failed.
+  bool afterAll = false;
+  // Its memory is mapped here: the thread that serves copies or stores by itself (LinkDispatch).
+  bool isMapped = false;
   uint32_t pieceCount = 0;
   const Piece* pieces = nullptr;         // kPut, kGet; alive until the entry completed
   const RemoteMemory* remote = nullptr;  // kStore, kAdd64, kFlush: where the word is
   uint64_t remoteOffset = 0;
   uint64_t operand = 0;
+  // Of a word where isMapped: rung after it. Outlives the entry.
+  const Waker* waker = nullptr;
 };
 static_assert(sizeof(MailboxEntry) == 64, "one entry is one cache line");
 
@@ -91,19 +99,49 @@ class Agent {
   virtual void handedOut(AgentWork& /*first*/, AgentWork& /*last*/) {}
 };
 
+// Where a mailbox tells what became of its entries, for those who wait without it: a device, or a
+// thread that has a program of the mailbox's queue. Words of the waiter's choice.
+struct MailboxMirror {
+  // Entries completed, all of them well. Whoever gives the queue up exchanges it for kPoison, after
+  // which it keeps that value.
+  std::atomic<uint64_t>* count = nullptr;
+  // 0, or the Code of the first failure; stored before the poison.
+  std::atomic<uint64_t>* status = nullptr;
+
+  // Any thread, any number of times; the first one counts.
+  void fail(Code code) const;
+};
+
 class Mailbox {
  public:
   static constexpr uint32_t kSlots = 8;
 
-  explicit Mailbox(Agent& agent) : agent_(agent) {}
+  // `slots`: entries in flight at once, a power of two.
+  explicit Mailbox(Agent& agent, uint32_t slots = kSlots)
+      : agent_(agent),
+        mask_(slots - 1),
+        entries_(std::make_unique<MailboxEntry[]>(slots)),
+        works_(std::make_unique<AgentWork[]>(slots)) {}
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
   // --- Poster ---
   // A free entry to fill, or null when all are in flight (serve first).
   MailboxEntry* claim();
+  // Takes back the last `count` entries that were claimed. Requires: they were not rung.
+  void unclaim(uint64_t count) { claimed_ -= count; }
+  // Entries claimed since the mailbox was made: the number of the last one.
+  uint64_t claimed() const { return claimed_; }
+  uint32_t slots() const { return mask_ + 1; }
   // Stores the doorbell, which makes every claimed entry visible to the agent.
-  void ring() { doorbell_.store(claimed_, std::memory_order_seq_cst); }
+  void ring() { ringTo(claimed_); }
+  // The same for the entries up to number `last` alone. For the poster, or for the one thread that
+  // rings in its stead: then the poster must not, and that thread must have heard of `last` from
+  // the poster.
+  void ringTo(uint64_t last) { doorbell_.store(last, std::memory_order_seq_cst); }
+  // From now on completions are told there, too; null: no more. Entries that come after a failure
+  // then end with its code. Requires: idle().
+  void mirrorTo(const MailboxMirror* mirror);
   bool idle() const { return completion_.load(std::memory_order_acquire) == claimed_; }
   // The first failure among the entries of this use; valid when idle().
   Code code() const { return code_.load(std::memory_order_acquire); }
@@ -119,19 +157,17 @@ class Mailbox {
   bool serveHere();
   // The entry before this one; null: it is complete. For the agent, inside serve().
   const AgentWork* previous(const AgentWork& work) const {
-    return isOldest(work) ? nullptr : &work == works_.data() ? &works_.back() : &work - 1;
+    return isOldest(work) ? nullptr : &work == works_.get() ? &works_[mask_] : &work - 1;
   }
   // The entry after this one. For the agent, where it has that one in its hands, too.
-  AgentWork& next(AgentWork& work) {
-    return &work == &works_.back() ? works_.front() : *(&work + 1);
-  }
+  AgentWork& next(AgentWork& work) { return &work == &works_[mask_] ? works_[0] : *(&work + 1); }
   // An entry after this one has been rung. For the agent, inside serve().
   bool hasMore(const AgentWork& work) const {
-    return &work != &works_[(doorbell_.load(std::memory_order_acquire) - 1) % kSlots];
+    return &work != &works_[(doorbell_.load(std::memory_order_acquire) - 1) & mask_];
   }
   // Every entry before this one is complete. For the agent, inside serve().
   bool isOldest(const AgentWork& work) const {
-    return &work == &works_[completion_.load(std::memory_order_acquire) % kSlots];
+    return &work == &works_[completion_.load(std::memory_order_acquire) & mask_];
   }
   // True while a thread is inside serve() or finish().
   bool beingServed() const { return serving_.load(std::memory_order_acquire); }
@@ -165,8 +201,10 @@ class Mailbox {
   bool serveLocked();
   void abandonSent(Code code);
   bool publish();
+  void tellMirror(uint64_t from, uint64_t to);
 
   Agent& agent_;
+  const uint32_t mask_;
   uint64_t claimed_ = 0;                             // poster only
   alignas(64) std::atomic<uint64_t> doorbell_{0};    // poster release -> agent acquire
   alignas(64) std::atomic<uint64_t> completion_{0};  // agent release -> poster acquire
@@ -174,8 +212,9 @@ class Mailbox {
   std::atomic<Code> abort_{Code::kOk};               // canceller -> agent
   std::atomic<bool> serving_{false};                 // exclusive right to serve
   uint64_t next_ = 0;                                // first entry not handed out; under serving_
-  std::array<MailboxEntry, kSlots> entries_;
-  std::array<AgentWork, kSlots> works_;
+  const MailboxMirror* mirror_ = nullptr;            // under serving_
+  const std::unique_ptr<MailboxEntry[]> entries_;
+  const std::unique_ptr<AgentWork[]> works_;
 };
 
 }  // namespace peerlane

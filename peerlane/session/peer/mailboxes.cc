@@ -1,32 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/peer/mailboxes.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "peerlane/core/status.h"
+#include "peerlane/program/model/waker.h"
+#include "peerlane/program/words/word.h"
 
 namespace peerlane {
+namespace {
 
-Agent* LinkDispatch::agentOf(const MailboxEntry& entry) {
+// So many bytes are copied between two looks at cancellation.
+constexpr uint64_t kMappedSlice = 1 << 20;
+
+}  // namespace
+
+const RemoteMemory& LinkDispatch::linkMemoryOf(const MailboxEntry& entry) {
   const RemoteMemory* const memory = entry.pieceCount != 0 ? entry.pieces[0].remote : entry.remote;
-  PEERLANE_CHECK(memory != nullptr && memory->agent != nullptr);
-  return memory->agent;
+  PEERLANE_CHECK(memory != nullptr &&
+                 (entry.isMapped ? memory->mapped != nullptr : memory->agent != nullptr));
+  return *memory;
 }
 
 Served LinkDispatch::serve(AgentWork& work) {
-  Agent* const agent = agentOf(*work.entry);
-  if (agent != last_ && !work.mailbox->isOldest(work)) return Served::kAgain;
+  const RemoteMemory& memory = linkMemoryOf(*work.entry);
+  Agent* const agent = work.entry->isMapped ? nullptr : memory.agent;
+  const bool mustBeOldest = agent != last_ || agent == nullptr || work.entry->afterAll;
+  if (mustBeOldest && !work.mailbox->isOldest(work)) return Served::kAgain;
   last_ = agent;
+  if (agent == nullptr) return serveMapped(work, memory.mapped);
   work.mustStand = agent != words_.load(std::memory_order_acquire);
   return agent->serve(work);
 }
 
-Mailbox* Mailboxes::borrow() {
-  const MutexLock lock(mutex_);
-  if (free_.empty()) {
-    all_.push_back(std::make_unique<Dispatched>(words_));
-    free_.push_back(&all_.back()->mailbox);
+// A run makes such copies itself; these are of entries that were prepared for a device to ring.
+Served LinkDispatch::serveMapped(AgentWork& work, std::byte* mapped) {
+  const MailboxEntry& entry = *work.entry;
+  if (entry.pieceCount != 0) {
+    const Piece& piece = entry.pieces[work.piece];
+    const uint64_t bytes = std::min(piece.bytes - work.offset, kMappedSlice);
+    std::byte* const there = mapped + piece.remoteOffset + work.offset;
+    std::byte* const here = piece.local + work.offset;
+    if (entry.verb == Verb::kPut)
+      std::memcpy(there, here, bytes);
+    else
+      std::memcpy(here, there, bytes);
+    work.offset += bytes;
+    if (work.offset != piece.bytes) return Served::kMore;
+    work.offset = 0;
+    return ++work.piece == entry.pieceCount ? Served::kDone : Served::kMore;
   }
-  Mailbox* mailbox = free_.back();
-  free_.pop_back();
+  if (entry.verb == Verb::kAdd64)
+    addWord(mapped + entry.remoteOffset, entry.operand);
+  else if (entry.verb == Verb::kStore)
+    storeWord(mapped + entry.remoteOffset, entry.width, entry.operand, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: Bell::leave
+  if (entry.waker != nullptr) entry.waker->ring();
+  return Served::kDone;
+}
+
+Mailbox* Mailboxes::borrow(uint32_t slots) {
+  const MutexLock lock(mutex_);
+  const auto fits = [slots](const Mailbox* one) { return one->slots() == slots; };
+  auto found = std::find_if(free_.rbegin(), free_.rend(), fits);
+  if (found == free_.rend()) {
+    all_.push_back(std::make_unique<Dispatched>(words_, slots));
+    free_.push_back(&all_.back()->mailbox);
+    found = free_.rbegin();
+  }
+  Mailbox* mailbox = *found;
+  free_.erase(std::next(found).base());
   lent_.fetch_add(1, std::memory_order_relaxed);
   return mailbox;
 }

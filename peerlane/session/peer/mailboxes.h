@@ -15,7 +15,8 @@
 
 namespace peerlane {
 
-// Hands each entry to its link: not before the entries that went to another one are complete. A put
+// Hands each entry to its link: not before the entries that went to another one are complete. An
+// entry for memory that is mapped here (MailboxEntry::isMapped) it performs itself. A put
 // over another link than that of the words is complete when it stands in memory, because the word
 // that tells of it, of this mailbox or of another one, goes by another wire. One mailbox has one;
 // calls as for Agent::serve, so one thread at a time.
@@ -25,11 +26,14 @@ class LinkDispatch final : public Agent {
   explicit LinkDispatch(const std::atomic<const Agent*>& words) : words_(words) {}
 
   Served serve(AgentWork& work) override;
-  void abandon(AgentWork& work, Code code) override { agentOf(*work.entry)->abandon(work, code); }
+  void abandon(AgentWork& work, Code code) override {
+    linkMemoryOf(*work.entry).agent->abandon(work, code);  // it had answered kSent
+  }
   void handedOut(AgentWork& first, AgentWork& last) override { last_->handedOut(first, last); }
 
  private:
-  static Agent* agentOf(const MailboxEntry& entry);
+  static const RemoteMemory& linkMemoryOf(const MailboxEntry& entry);
+  static Served serveMapped(AgentWork& work, std::byte* mapped);
   const std::atomic<const Agent*>& words_;
   Agent* last_ = nullptr;
 };
@@ -38,8 +42,8 @@ class Mailboxes {
  public:
   // Before the first is borrowed, and when another link takes over.
   void setWords(const Agent& link) { words_.store(&link, std::memory_order_release); }
-  // Requires: the peer was ready once.
-  Mailbox* borrow();
+  // Requires: the peer was ready once. `slots`: as Mailbox::slots().
+  Mailbox* borrow(uint32_t slots = Mailbox::kSlots);
   // Requires: it is idle.
   void giveBack(Mailbox* mailbox);
   // Has the links perform what is posted in those that are lent. By the thread that has the turn.
@@ -50,9 +54,10 @@ class Mailboxes {
   bool serve();
 
   struct Dispatched {
-    explicit Dispatched(const std::atomic<const Agent*>& words) : dispatch(words) {}
+    Dispatched(const std::atomic<const Agent*>& words, uint32_t slots)
+        : dispatch(words), mailbox(dispatch, slots) {}
     LinkDispatch dispatch;
-    Mailbox mailbox{dispatch};
+    Mailbox mailbox;
   };
   // Its own, because it is read until the last link has ended.
   std::atomic<const Agent*> words_{nullptr};
