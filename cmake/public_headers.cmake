@@ -14,6 +14,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/channel/port/port_channel_device.h
   peerlane/channel/signal/signal.h
   peerlane/channel/transfer/transfer.h
+  peerlane/channel/trigger/triggered_queue.h
   peerlane/core/config.h
   peerlane/core/device_code.h
   peerlane/core/huge_pages.h
@@ -39,6 +40,9 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/os/verbs/rdma_trial.h
   peerlane/program/words/copy_device.h
   peerlane/program/device/device_stream.h
+  peerlane/program/model/executor_abilities.h
+  peerlane/program/model/op.h
+  peerlane/program/model/program.h
   peerlane/program/ring/packet_device.h
   peerlane/program/ring/port_request.h
   peerlane/program/device/preload.h

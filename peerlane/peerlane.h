@@ -18,6 +18,7 @@
 #include "peerlane/channel/signal/signal.h"              // IWYU pragma: export
 #include "peerlane/channel/transfer/plan.h"              // IWYU pragma: export
 #include "peerlane/channel/transfer/transfer.h"          // IWYU pragma: export
+#include "peerlane/channel/trigger/triggered_queue.h"    // IWYU pragma: export
 #include "peerlane/memory/invalidation.h"                // IWYU pragma: export
 #include "peerlane/memory/memory_provider.h"             // IWYU pragma: export
 #include "peerlane/session/context/context.h"            // IWYU pragma: export

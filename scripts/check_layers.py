@@ -16,7 +16,7 @@ FLOORS = ["core", "os", "memory", "program", "transport", "progress", "session",
 # here holds all its files in the rooms below it, unless "." gives its own files a place.
 ROOMS = {
     "peerlane/channel": ["protocol", "operation", "staging", "blocks", "transfer", "signal", "message/host",
-                         "message/stream", "message/staged", "communicator", "port"],
+                         "message/stream", "message/staged", "communicator", "port", "trigger"],
     "peerlane/program": ["model", "words", "ring", "cpu", "device", "kernel/launch", "kernel/copy", "kernel/message",
                          "kernel/resident", "stream/pools", "stream/message", "stream/queues", "stream/copy",
                          "stream/capture", "stream/submit"],

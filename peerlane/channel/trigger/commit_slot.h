@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CommitSlot and PeekSlot: one commit and one peek of a triggered queue, from their making to their
+// end. The queue owns a fixed number of each and uses them again. The poster writes them before it
+// makes them (MadeState::make); afterwards they are constant, but for `works`, which belong to the
+// thread that took the slot to kEnding.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "peerlane/channel/protocol/trigger_protocol.h"
+#include "peerlane/channel/trigger/made_state.h"
+#include "peerlane/channel/trigger/posted_work.h"
+#include "peerlane/program/cpu/cpu_program.h"
+#include "peerlane/program/cpu/open_puts.h"
+
+namespace peerlane {
+
+struct CommitSlot {
+  MadeState state;
+  uint64_t number = 0;
+  uint64_t last = 0;     // the number of its last operation
+  uint64_t entries = 0;  // of the mailbox
+  std::vector<PostedWork> works;
+  std::vector<TriggerArrival> arrivals;
+  cpu::CpuProgram program;
+  cpu::OpenPuts before;          // as it was before its first operation
+  uint64_t seenRevocations = 0;  // UseGate::revocations() when it was made
+  bool isGood = false;           // once it has ended: its operations are complete
+  uint32_t peeks = 0;            // under way; the poster's
+};
+
+struct PeekSlot {
+  MadeState state;
+  uint64_t number = 0;  // of the commit
+  uint64_t last = 0;
+  std::vector<TriggerArrival> arrivals;
+  cpu::CpuProgram program;
+  cpu::CpuRun run;  // the executor's
+};
+
+}  // namespace peerlane

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Doorbell: the side of a doorbell queue where work is done: the mailbox with the entries that were
+// prepared, and the looks of the context's server, which rings them up to the number that the
+// executor stored. The poster claims entries; the server's thread rings and serves; other threads
+// of the context serve as they do all mailboxes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "peerlane/channel/trigger/doorbell_server.h"
+#include "peerlane/channel/trigger/trigger_health.h"
+#include "peerlane/core/mutex.h"
+#include "peerlane/program/model/mailbox.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class Doorbell final : public DoorbellQueue {
+ public:
+  // `peer` and `health` outlive it.
+  Doorbell(PeerCore& peer, TriggerHealth& health) : peer_(peer), health_(health) {}
+  ~Doorbell();
+
+  // Takes a mailbox and joins the server. Once; before it no other function may be called, but
+  // isOpen().
+  Status open(uint32_t operations);
+  bool isOpen() const { return isOpen_.load(std::memory_order_acquire); }
+  // Leaves the server. What was not rung is taken back; what a link has in its hands ends as any.
+  // The poster's.
+  void close();
+
+  // The poster's.
+  Mailbox& mailbox() { return *mailbox_; }
+  // The executor may store numbers up to `last` from now on. Before it does.
+  void allow(uint64_t last) { allowed_.store(last, std::memory_order_release); }
+  // For a thread that stored the bell.
+  void wake() {
+    if (server_ != nullptr) server_->wake();
+  }
+  // The queue fails: nothing more is begun. Before that is told.
+  void abort(Code code) { mailbox_->abort(code); }
+  // What was rung has ended. Where the queue has failed nothing is rung afterwards, so the memory
+  // of its entries may go.
+  bool isDrained() const {
+    const MutexLock lock(mutex_);
+    return !mailbox_->pending();
+  }
+
+  Proxy::Turn look() override;
+  uint64_t allowed() const { return allowed_.load(std::memory_order_relaxed); }
+
+ private:
+  void ring(uint64_t bell);
+
+  PeerCore& peer_;
+  TriggerHealth& health_;
+  Mailbox* mailbox_ = nullptr;  // this and the next one: constant from isOpen() until close()
+  std::shared_ptr<DoorbellServer> server_;
+  std::atomic<bool> isOpen_{false};
+  std::atomic<uint64_t> allowed_{0};  // executor release -> server acquire
+  uint64_t rung_ = 0;                 // the server's
+  mutable Mutex mutex_;               // of rings
+};
+
+}  // namespace peerlane

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/trigger/entry_writer.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peerlane {
+namespace {
+
+Status noRoom(const Mailbox& mailbox) {
+  return Status(Code::kTryAgain, "all " + std::to_string(mailbox.slots()) +
+                                     " operations of the queue are prepared or under way; wait "
+                                     "for a commit, or create it with more (operations)");
+}
+
+// What one agent, or the serving thread itself, moves by one entry.
+struct Group {
+  const Agent* agent = nullptr;  // null: mapped here
+  std::vector<Piece> pieces;
+};
+
+std::vector<Group> groupsOf(const PostedWork& work, bool isPut) {
+  std::vector<Group> groups;
+  const auto& targets = work.binding().targets;
+  const auto add = [&](const Segment& segment) {
+    const BoundTarget& local = targets[isPut ? segment.from : segment.to];
+    const BoundTarget& remote = targets[isPut ? segment.to : segment.from];
+    const Agent* const agent = remote.address == nullptr ? remote.remote->agent : nullptr;
+    if (groups.empty() || groups.back().agent != agent) groups.push_back({agent, {}});
+    groups.back().pieces.push_back(
+        {local.address + (isPut ? segment.fromOffset : segment.toOffset), remote.remote,
+         remote.remoteOffset + (isPut ? segment.toOffset : segment.fromOffset), segment.bytes});
+  };
+  for (const Op& op : work.program().ops)
+    if (op.code == OpCode::kCopyList)
+      work.program().lists[op.list].eachBlock(add);
+    else
+      add({op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes});
+  return groups;
+}
+
+// What was posted before and is complete says nothing about what comes.
+void forgetAnswered(const Mailbox& mailbox, cpu::OpenPuts& puts) {
+  if (mailbox.idle()) puts.clear();
+}
+
+}  // namespace
+
+Result<uint64_t> writeEntries(Mailbox& mailbox, PostedWork& work, bool isPut, cpu::OpenPuts& puts) {
+  forgetAnswered(mailbox, puts);
+  std::vector<Group> groups = groupsOf(work, isPut);
+  uint64_t claimed = 0;
+  const cpu::OpenPuts before = puts;
+  for (Group& group : groups) {
+    MailboxEntry* const entry = mailbox.claim();
+    if (entry == nullptr) {
+      mailbox.unclaim(claimed);
+      puts = before;
+      return noRoom(mailbox);
+    }
+    ++claimed;
+    work.pieces().push_back(std::move(group.pieces));
+    const std::vector<Piece>& pieces = work.pieces().back();
+    entry->verb = isPut ? Verb::kPut : Verb::kGet;
+    entry->pieces = pieces.data();
+    entry->pieceCount = static_cast<uint32_t>(pieces.size());
+    entry->isMapped = group.agent == nullptr;
+    if (isPut && !entry->isMapped)
+      puts.add(pieces.front().remote, false);
+    else
+      puts.addOther();
+  }
+  return claimed;
+}
+
+Result<uint64_t> writeAddition(Mailbox& mailbox, const RemoteMemory& memory, uint64_t offset,
+                               uint64_t value, const Waker* waker, cpu::OpenPuts& puts) {
+  forgetAnswered(mailbox, puts);
+  MailboxEntry* const entry = mailbox.claim();
+  if (entry == nullptr) return noRoom(mailbox);
+  const cpu::OpenPuts::Before before = puts.before(&memory);
+  entry->verb = Verb::kAdd64;
+  entry->order = Order::kRelease;
+  entry->remote = &memory;
+  entry->remoteOffset = offset;
+  entry->operand = value;
+  entry->isMapped = memory.mapped != nullptr;
+  entry->waker = waker;
+  entry->onlyAfterPrevious = !entry->isMapped && before == cpu::OpenPuts::Before::kLast;
+  entry->afterAll = before == cpu::OpenPuts::Before::kAnswers;
+  puts.addOther();
+  return uint64_t{1};
+}
+
+}  // namespace peerlane

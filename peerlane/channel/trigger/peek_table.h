@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeekTable: the peeks of one triggered queue that are under way. The poster makes, aborts and
+// settles them; the executor enqueues them and runs their programs.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "peerlane/channel/trigger/commit_slot.h"
+#include "peerlane/channel/trigger/posted_batch.h"
+#include "peerlane/channel/trigger/trigger_health.h"
+#include "peerlane/channel/trigger/triggered_queue.h"
+
+namespace peerlane {
+
+class PeekTable {
+ public:
+  // All outlive it.
+  PeekTable(PeerCore& peer, TriggerHealth& health, const PostedBatch& batch)
+      : peer_(peer), health_(health), batch_(batch) {}
+
+  // --- Poster ---
+  // `slot`: of commit `number`; null: that has ended. `making`: a number that no peek had.
+  Result<TriggerProgram> make(uint64_t number, CommitSlot* slot, uint64_t making);
+  // Tells `forget(number of the commit)` for each peek that was passed since the last call.
+  template <typename Forget>
+  void settle(const Forget& forget) {
+    for (size_t mark = 0; mark < peeks_.size(); ++mark) {
+      PeekSlot& peek = peeks_[mark];
+      if (peek.state.state() != MadeState::State::kEnqueued ||
+          passedWord(mark).load(std::memory_order_acquire) != peek.state.making())
+        continue;
+      peek.state.free();
+      forget(peek.number);
+    }
+  }
+  // The commit of the peek that was aborted. kInvalidArgument: it was enqueued.
+  Result<uint64_t> abort(const TriggerId& id);
+  bool isUnderWay(uint64_t number) const;
+
+  // --- Executor ---
+  Status enqueue(const TriggerId& id);
+  Status execute(const TriggerId& id, std::chrono::nanoseconds timeout);
+  // One that was enqueued and that nobody will run.
+  void forget(const TriggerId& id);
+
+ private:
+  std::atomic<uint64_t>& passedWord(size_t mark) { return health_.words().passed[mark]; }
+  PeekSlot* begin(const TriggerId& id);
+
+  PeerCore& peer_;
+  TriggerHealth& health_;
+  const PostedBatch& batch_;
+  std::array<PeekSlot, TriggerWords::kPeeks> peeks_;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/trigger/posted_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "peerlane/channel/trigger/entry_writer.h"
+#include "peerlane/session/peer/peer_slab.h"
+
+namespace peerlane {
+namespace {
+
+Program named(const char* name) {
+  Program program;
+  program.name = name;
+  return program;
+}
+
+// What the programs of an emitter need, whatever is posted.
+Status checkAbilities(const ExecutorAbilities& executor, bool isMapped) {
+  Program all = named(isMapped ? "commit of a mapped queue" : "commit of a doorbell queue");
+  if (isMapped) {
+    all.ops = {{.code = OpCode::kCopy}, {.code = OpCode::kCopyList}};
+    emitSignal(all, 0, 1);
+    emitMappedEnd(all, 1);
+  } else {
+    emitDoorbell(all, 1);
+  }
+  PEERLANE_RETURN_IF_ERROR(executor.check(all));
+  Program peek = named("peek");
+  emitPeek(peek, 1, {}, 0, 1);
+  return executor.check(peek);
+}
+
+Status checkSignal(uint32_t number) {
+  if (number < slab::kSignals) return Status::ok();
+  return Status(Code::kInvalidArgument, "signal " + std::to_string(number) + "; there are 0 to " +
+                                            std::to_string(slab::kSignals - 1));
+}
+
+uint64_t offsetOfSignal(uint32_t number) {
+  return slab::kSignalsOffset + uint64_t{number} * slab::kWordStrideBytes;
+}
+
+std::string whyAway(const RemoteMemory& memory) {
+  return "region " + std::to_string(memory.grant.allocation) + " of the peer is reached by " +
+         memory.engine + " alone";
+}
+
+}  // namespace
+
+PostedBatch::PostedBatch(const std::shared_ptr<PeerCore>& peer, const TriggerOptions& options,
+                         TriggerHealth& health, Doorbell& doorbell)
+    : peer_(peer), options_(options), doorbell_(doorbell), emitter_(TriggerEmitter::kAuto) {
+  TriggerWords& words = health.words();
+  const auto word = [](auto& at) {
+    return BoundTarget{.address = reinterpret_cast<std::byte*>(&at), .bytes = sizeof(at)};
+  };
+  table_.addWord("bell", Side::kLocal, word(words.bell));
+  table_.addWord("count", Side::kLocal, word(words.count));
+  table_.addWord("passed", Side::kLocal, word(words.passed));
+  table_.addWord("arrived", Side::kLocal, {.address = peer->slab(), .bytes = slab::kBytes});
+  const RemoteMemory& peers = peer->slabs().peersMemory();
+  BoundTarget signals{.bytes = slab::kBytes, .remote = &peers};
+  if (peers.mapped != nullptr) {
+    signals.address = peers.mapped;
+    signals.waker = &peer->links().of(peers).traits().signalWaker;
+  }
+  table_.addWord("signals", Side::kRemote, signals);
+}
+
+// --- Which emitter ---
+
+Status PostedBatch::begin() {
+  const Status mapped = checkAbilities(options_.executor, true);
+  const Status doorbell = checkAbilities(options_.executor, false);
+  switch (options_.emitter) {
+    case TriggerEmitter::kMapped:
+      PEERLANE_RETURN_IF_ERROR(mapped);
+      emitter_.store(TriggerEmitter::kMapped, std::memory_order_release);
+      return Status::ok();
+    case TriggerEmitter::kDoorbell: return doorbell.isOk() ? openDoorbell() : doorbell;
+    case TriggerEmitter::kAuto: break;
+  }
+  if (mapped.isOk()) return Status::ok();
+  PEERLANE_RETURN_IF_ERROR(doorbell);
+  return decide(false, std::string(mapped.message()));
+}
+
+// `whyNotMapped`: the reason, where it is not.
+Status PostedBatch::decide(bool isMapped, const std::string& whyNotMapped) {
+  const TriggerEmitter now = emitter();
+  if (now == TriggerEmitter::kDoorbell || (now == TriggerEmitter::kMapped && isMapped))
+    return Status::ok();
+  if (now == TriggerEmitter::kMapped)
+    return Status(Code::kNotSupported,
+                  "the programs of this queue are the transfers themselves (mapped), and " +
+                      whyNotMapped + "; a queue with TriggerEmitter::kDoorbell moves it");
+  if (isMapped) {
+    emitter_.store(TriggerEmitter::kMapped, std::memory_order_release);
+    return Status::ok();
+  }
+  PEERLANE_RETURN_IF_ERROR(checkAbilities(options_.executor, false));
+  whyNotMapped_ = whyNotMapped;
+  return openDoorbell();
+}
+
+Status PostedBatch::openDoorbell() {
+  PEERLANE_RETURN_IF_ERROR(doorbell_.open(options_.operations));
+  emitter_.store(TriggerEmitter::kDoorbell, std::memory_order_release);
+  return Status::ok();
+}
+
+std::string PostedBatch::whyNotOther() const {
+  switch (emitter()) {
+    case TriggerEmitter::kAuto: return "nothing was posted yet";
+    case TriggerEmitter::kMapped:
+      return "not doorbell: loads and stores reach all memory, so no server is needed";
+    case TriggerEmitter::kDoorbell: break;
+  }
+  return "not mapped: " + (whyNotMapped_.empty() ? "doorbell was asked for" : whyNotMapped_);
+}
+
+// --- Post ---
+
+void PostedBatch::keep(PostedWork work) {
+  works_.push_back(std::move(work));
+  if (!isDoorbell()) ++last_;
+}
+
+Status PostedBatch::addEntries(PostedWork work, const Result<uint64_t>& entries,
+                               const cpu::OpenPuts& before) {
+  PEERLANE_RETURN_IF_ERROR(entries.status());
+  if (entries_ == 0) before_ = before;
+  entries_ += *entries;
+  keep(std::move(work));
+  return Status::ok();
+}
+
+Status PostedBatch::post(Direction direction, std::span<const Block> blocks) {
+  PostedWork work(peer_);
+  PEERLANE_RETURN_IF_ERROR(
+      work.take(direction, blocks, Progress::deadlineIn(options_.importTimeout)));
+  const BoundTarget* const away = work.agentTarget();
+  PEERLANE_RETURN_IF_ERROR(decide(away == nullptr, away == nullptr ? "" : whyAway(*away->remote)));
+  if (!isDoorbell()) return addMapped(std::move(work));
+  const cpu::OpenPuts before = puts_;
+  const auto entries = writeEntries(doorbell_.mailbox(), work, direction == Direction::kPut, puts_);
+  return addEntries(std::move(work), entries, before);
+}
+
+// Its ops, with the numbers of the queue's table.
+Status PostedBatch::addMapped(PostedWork work) {
+  const Program& from = work.program();
+  std::vector<TargetId> numbers;
+  for (size_t i = 0; i < from.targets.size(); ++i) {
+    PEERLANE_ASSIGN(const TargetId number, table_.add(from.targets[i], work.binding().targets[i]));
+    numbers.push_back(number);
+  }
+  const auto renumber = [&](Segment& segment) {
+    segment.to = numbers[segment.to];
+    segment.from = numbers[segment.from];
+  };
+  const auto firstList = static_cast<uint32_t>(program_.lists.size());
+  for (CopyLayout list : from.lists) {
+    std::for_each(list.segments.begin(), list.segments.end(), renumber);
+    if (list.kind != CopyLayout::Kind::kScattered) renumber(list.first);
+    program_.lists.push_back(std::move(list));
+  }
+  for (Op op : from.ops) {
+    if (op.code == OpCode::kCopyList) {
+      op.list += firstList;
+    } else {
+      op.to.target = numbers[op.to.target];
+      op.from.target = numbers[op.from.target];
+    }
+    program_.ops.push_back(op);
+  }
+  keep(std::move(work));
+  return Status::ok();
+}
+
+Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
+  PEERLANE_RETURN_IF_ERROR(checkSignal(number));
+  const RemoteMemory& memory = peer_->slabs().peersMemory();
+  PostedWork work(peer_);
+  PEERLANE_RETURN_IF_ERROR(work.takeSlab());
+  const bool isMapped = memory.mapped != nullptr;
+  PEERLANE_RETURN_IF_ERROR(decide(isMapped, isMapped ? ""
+                                                     : "the words of the peer are reached by " +
+                                                           std::string(memory.engine) + " alone"));
+  if (!isDoorbell()) {
+    emitSignal(program_, offsetOfSignal(number), add);
+    keep(std::move(work));
+    return Status::ok();
+  }
+  const Waker* const waker = isMapped ? &peer_->links().of(memory).traits().signalWaker : nullptr;
+  const cpu::OpenPuts before = puts_;
+  const auto entries =
+      writeAddition(doorbell_.mailbox(), memory, offsetOfSignal(number), add, waker, puts_);
+  return addEntries(std::move(work), entries, before);
+}
+
+Status PostedBatch::postAdd(const RemoteRegion& region, uint64_t offset, uint64_t value) {
+  if (offset % sizeof(uint64_t) != 0)
+    return Status(Code::kInvalidArgument,
+                  "offset " + std::to_string(offset) + " of a word; multiples of 8 would do");
+  PostedWork work(peer_);
+  PEERLANE_ASSIGN(const RemoteMemory* const memory,
+                  work.takeWord(region, offset, Progress::deadlineIn(options_.importTimeout)));
+  PEERLANE_RETURN_IF_ERROR(
+      decide(memory->mapped != nullptr, memory->mapped != nullptr ? "" : whyAway(*memory)));
+  if (isDoorbell()) {
+    const cpu::OpenPuts before = puts_;
+    const auto entries = writeAddition(doorbell_.mailbox(), *memory, offset, value, nullptr, puts_);
+    return addEntries(std::move(work), entries, before);
+  }
+  const BoundTarget bound{
+      .address = memory->mapped, .bytes = memory->grant.bytes, .remote = memory};
+  PEERLANE_ASSIGN(const TargetId target,
+                  table_.add({.name = "remote", .side = Side::kRemote}, bound));
+  program_.ops.push_back({.code = OpCode::kAdd64,
+                          .order = Order::kRelease,
+                          .to = {.target = target, .offset = offset},
+                          .operand = {.delta = static_cast<int64_t>(value)}});
+  keep(std::move(work));
+  return Status::ok();
+}
+
+Status PostedBatch::postReceive(uint32_t number, uint64_t value) {
+  PEERLANE_RETURN_IF_ERROR(checkSignal(number));
+  if (peer_->links().devicesAdd())
+    return Status(Code::kNotSupported,
+                  "devices of the peer may add to its signals, each to words of its own, and a "
+                  "program waits for one word; wait for it on a stream (Signal::waitOn)");
+  if (value >= kPoison)
+    return Status(Code::kInvalidArgument, "signal " + std::to_string(number) + " at " +
+                                              std::to_string(value) +
+                                              "; values below 2^62 are awaited");
+  arrivals_.push_back({offsetOfSignal(number), value});
+  return Status::ok();
+}
+
+void PostedBatch::discard() {
+  if (entries_ != 0) {
+    doorbell_.mailbox().unclaim(entries_);
+    puts_ = before_;
+  }
+  if (!isDoorbell()) last_ -= works_.size();
+  entries_ = 0;
+  works_.clear();
+  arrivals_.clear();
+  program_ = {};
+}
+
+// --- Commit ---
+
+uint32_t PostedBatch::ops() const {
+  if (works_.empty()) return 0;
+  return isDoorbell() ? kDoorbellOps : static_cast<uint32_t>(program_.ops.size()) + kMappedEndOps;
+}
+
+Status PostedBatch::moveTo(CommitSlot& slot) {
+  slot.last = isDoorbell() ? doorbell_.mailbox().claimed() : last_;
+  slot.entries = entries_;
+  slot.before = before_;
+  if (works_.empty()) {
+    slot.program.clear();  // receives launch nothing
+  } else {
+    Program program = std::move(program_);
+    program.name = isDoorbell() ? "doorbell-commit" : "mapped-commit";
+    isDoorbell() ? emitDoorbell(program, slot.last) : emitMappedEnd(program, slot.last);
+    PEERLANE_RETURN_IF_ERROR(prepare(slot.program, std::move(program)));
+  }
+  slot.works = std::move(works_);
+  slot.arrivals = std::move(arrivals_);
+  entries_ = 0;
+  works_.clear();
+  arrivals_.clear();
+  program_ = {};
+  return Status::ok();
+}
+
+void PostedBatch::takeBack(CommitSlot& slot) {
+  if (slot.entries != 0) {
+    doorbell_.mailbox().unclaim(slot.entries);
+    puts_ = slot.before;
+  }
+  if (!isDoorbell()) last_ -= slot.works.size();
+  slot.works.clear();
+  slot.arrivals.clear();
+}
+
+Status PostedBatch::prepare(cpu::CpuProgram& into, Program program) const {
+  program.targets.assign(table_.targets().begin(), table_.targets().end());
+  Binding binding;
+  binding.targets.assign(table_.bound().begin(), table_.bound().end());
+  return into.prepare(std::move(program), std::move(binding), &peer_->copier());
+}
+
+std::span<const TriggerRow> PostedBatch::rows() {
+  rows_.clear();
+  for (size_t i = 0; i < table_.targets().size(); ++i)
+    rows_.push_back({table_.targets()[i].name, table_.bound()[i].address, table_.bound()[i].bytes});
+  return rows_;
+}
+
+}  // namespace peerlane

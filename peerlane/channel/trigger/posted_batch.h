@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PostedBatch: what was posted to a triggered queue and not committed, the emitter that is made for
+// it, and the table of targets that its programs name. The poster's, but for emitter().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/trigger/commit_slot.h"
+#include "peerlane/channel/trigger/doorbell.h"
+#include "peerlane/channel/trigger/target_table.h"
+#include "peerlane/channel/trigger/triggered_queue.h"
+
+namespace peerlane {
+
+class PostedBatch {
+ public:
+  // All outlive it.
+  PostedBatch(const std::shared_ptr<PeerCore>& peer, const TriggerOptions& options,
+              TriggerHealth& health, Doorbell& doorbell);
+
+  // Checks the executor's abilities, and chooses the emitter where they or the options say which.
+  Status begin();
+  TriggerEmitter emitter() const { return emitter_.load(std::memory_order_acquire); }
+  bool isDoorbell() const { return emitter() == TriggerEmitter::kDoorbell; }
+  std::string whyNotOther() const;
+
+  Status post(Direction direction, std::span<const Block> blocks);
+  Status postSignal(uint32_t number, uint64_t add);
+  Status postAdd(const RemoteRegion& region, uint64_t offset, uint64_t value);
+  Status postReceive(uint32_t number, uint64_t value);
+  void discard();
+
+  bool empty() const { return works_.empty() && arrivals_.empty(); }
+  // So many ops the program of a commit would have.
+  uint32_t ops() const;
+  // Makes the commit in `slot`, which becomes the owner of all that was posted.
+  Status moveTo(CommitSlot& slot);
+  // A commit that was taken back, the last one, while nothing is posted.
+  void takeBack(CommitSlot& slot);
+
+  // Makes a program of words ready for threads of the CPU.
+  Status prepare(cpu::CpuProgram& into, Program program) const;
+  std::span<const TriggerRow> rows();
+  bool isTableFull() const { return table_.isFull(); }
+  // No commit under way names memory.
+  void forgetMemory() { table_.forgetMemory(); }
+
+ private:
+  Status decide(bool isMapped, const std::string& whyNotMapped);
+  Status openDoorbell();
+  Status addMapped(PostedWork work);
+  Status addEntries(PostedWork work, const Result<uint64_t>& entries, const cpu::OpenPuts& before);
+  void keep(PostedWork work);
+
+  const std::shared_ptr<PeerCore>& peer_;
+  const TriggerOptions& options_;
+  Doorbell& doorbell_;
+  std::atomic<TriggerEmitter> emitter_;
+  std::string whyNotMapped_;
+  TargetTable table_;
+  std::vector<TriggerRow> rows_;
+
+  std::vector<PostedWork> works_;
+  std::vector<TriggerArrival> arrivals_;
+  Program program_;       // of a mapped queue
+  uint64_t last_ = 0;     // the number of the last operation of a mapped queue
+  uint64_t entries_ = 0;  // of the mailbox
+  cpu::OpenPuts puts_;
+  cpu::OpenPuts before_;  // as it was before the first operation
+};
+
+}  // namespace peerlane

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PostedWork: one operation that was posted to a triggered queue, until its commit has ended: the
+// regions that it keeps in use, and the pieces that its mailbox entry names. Movable; the commit
+// owns it. External synchronization required.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "peerlane/channel/blocks/block_program.h"
+#include "peerlane/program/model/binding.h"
+#include "peerlane/program/model/mailbox.h"
+#include "peerlane/program/model/program.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class PostedWork {
+ public:
+  explicit PostedWork(std::shared_ptr<PeerCore> peer) : peer_(std::move(peer)) {}
+  ~PostedWork() { leave(); }
+  PostedWork(PostedWork&&) = default;
+  PostedWork& operator=(PostedWork&&) = delete;
+
+  // Checks, imports (waits for it until the deadline) and lowers blocks, and goes through their
+  // gates. Errors: as put() and get(); kNotSupported for memory that no thread of the CPU or agent
+  // reaches.
+  Status take(Direction direction, std::span<const Block> blocks,
+              Progress::Clock::time_point deadline);
+  // For words in the peer's slab: goes through its gate.
+  Status takeSlab();
+  // The same for the 64-bit word at `offset` of a region of the peer, which is imported by then.
+  // kNotSupported where neither stores of this side nor the link's agent add to it.
+  Result<const RemoteMemory*> takeWord(const RemoteRegion& region, uint64_t offset,
+                                       Progress::Clock::time_point deadline);
+  // Lets go of the regions; once.
+  void leave();
+
+  const Program& program() const { return program_; }
+  const Binding& binding() const { return binding_; }
+  // The first target that only an agent reaches; null: loads and stores reach all.
+  const BoundTarget* agentTarget() const;
+  // While it is inside: kRevoked where memory was taken back meanwhile; OK else.
+  Status whyRevoked() const;
+  // Of one that a link ended with kRevoked or kPermissionDenied: the region; OK: it cannot be told.
+  Status whyRefused(Code code) const;
+
+  // Of entries. Addresses stay when the work moves.
+  std::vector<std::vector<Piece>>& pieces() { return pieces_; }
+
+ private:
+  // Null in one that was moved from.
+  std::shared_ptr<PeerCore> peer_;
+  BlockProgram blocks_;
+  Program program_;
+  Binding binding_;
+  std::vector<std::vector<Piece>> pieces_;
+  std::shared_ptr<ImportedRegion> word_;  // whose gate it went through
+  bool entered_ = false;
+  bool slabEntered_ = false;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peerlane/channel/trigger/triggered_core.h"
+
+#include <bit>
+#include <utility>
+
+namespace peerlane {
+namespace {
+
+using State = MadeState::State;
+
+Status invalid(std::string message) {
+  return Status(Code::kInvalidArgument, std::move(message));
+}
+
+Status checkCount(const char* name, uint32_t count) {
+  if (std::has_single_bit(count) && count >= 2 && count <= 1024) return Status::ok();
+  return invalid("TriggerOptions::" + std::string(name) + " is " + std::to_string(count) +
+                 "; a power of two from 2 to 1024 would do");
+}
+
+const Program& emptyProgram() {
+  static const Program empty;
+  return empty;
+}
+
+std::string nameOf(uint64_t number) {
+  return "commit " + std::to_string(number);
+}
+
+Status tooManyOps(const char* what, uint64_t needs, uint32_t most) {
+  return invalid("the program of this " + std::string(what) + " has " + std::to_string(needs) +
+                 " ops; there is room for " + std::to_string(most));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<TriggeredCore>> TriggeredCore::create(std::shared_ptr<PeerCore> peer,
+                                                             const TriggerOptions& options) {
+  PEERLANE_RETURN_IF_ERROR(peer->usable());
+  PEERLANE_RETURN_IF_ERROR(checkCount("operations", options.operations));
+  PEERLANE_RETURN_IF_ERROR(checkCount("commits", options.commits));
+  auto core = std::make_shared<TriggeredCore>(std::move(peer), options);
+  if (Status begun = core->batch_.begin(); !begun.isOk()) {
+    if (core->doorbell_.isOpen()) core->close();
+    return begun;
+  }
+  return core;
+}
+
+TriggeredCore::TriggeredCore(std::shared_ptr<PeerCore> peer, const TriggerOptions& options)
+    : peer_(std::move(peer)), options_(options), commits_(options.commits) {}
+
+// What the links still have in their hands keeps the queue alive as a task.
+void TriggeredCore::close() {
+  if (peer_->forked()) return;  // the locks below may be held for ever by threads that are not here
+  batch_.discard();
+  fail(Status(Code::kClosed, "the last handle of the triggered queue is gone"));
+  if (doorbell_.isOpen()) doorbell_.close();
+  isClosed_.store(true, std::memory_order_release);
+  settle();
+  if (doorbell_.isOpen() && !doorbell_.isDrained()) becomeTask();
+}
+
+Status TriggeredCore::usable() const {
+  PEERLANE_RETURN_IF_ERROR(peer_->usable());
+  return health_.status();
+}
+
+// --- Poster ---
+
+Result<PostedBatch*> TriggeredCore::posting() {
+  PEERLANE_RETURN_IF_ERROR(usable());
+  const bool isQuiet = batch_.empty() && launched_.load(std::memory_order_acquire) == 0 &&
+                       nextEnqueued_.load(std::memory_order_acquire) == nextCommit_;
+  if (batch_.isTableFull() && isQuiet) batch_.forgetMemory();
+  return &batch_;
+}
+
+CommitSlot* TriggeredCore::slotOf(uint64_t number) {
+  CommitSlot& slot = placeOf(number);
+  return slot.number == number && slot.state.state() != State::kFree ? &slot : nullptr;
+}
+
+// The one for the next number. It is in use as long as its arrivals are awaited.
+Result<CommitSlot*> TriggeredCore::freeSlot() {
+  CommitSlot& slot = placeOf(nextCommit_);
+  if (slot.state.state() == State::kFree) return &slot;
+  settlePeeks();
+  settle();
+  if (slot.peeks != 0 || !isComplete(slot) || slot.state.state() != State::kEnded)
+    return Status(Code::kTryAgain, nameOf(slot.number) + " and the " +
+                                       std::to_string(commits_.size() - 1) +
+                                       " after it are under way; wait for one, or create the "
+                                       "queue with more (TriggerOptions::commits)");
+  slot.state.free();
+  return &slot;
+}
+
+Result<TriggerProgram> TriggeredCore::commit(uint32_t mostOps) {
+  PEERLANE_RETURN_IF_ERROR(usable());
+  if (batch_.empty()) return TriggerProgram{{nextCommit_ - 1, 0}, &emptyProgram()};
+  const uint32_t ops = batch_.ops();
+  if (ops > mostOps) return tooManyOps("commit", ops, mostOps);
+  PEERLANE_ASSIGN(CommitSlot* const slot, freeSlot());
+  slot->number = nextCommit_;
+  slot->isGood = false;
+  slot->seenRevocations = UseGate::revocations();
+  PEERLANE_RETURN_IF_ERROR(batch_.moveTo(*slot));
+  ++nextCommit_;
+  slot->state.make(++makings_);
+  return TriggerProgram{{slot->number, makings_},
+                        ops == 0 ? &emptyProgram() : &slot->program.program()};
+}
+
+Status TriggeredCore::rollback(const TriggerId& commit) {
+  if (commit.making == 0) return Status::ok();  // it was empty
+  const std::string name = nameOf(commit.number);
+  if (!batch_.empty())
+    return invalid(name + " is not the last thing: discard() first what was posted after it");
+  if (commit.number + 1 != nextCommit_)
+    return invalid(name + " is not the last one, which is " + nameOf(nextCommit_ - 1));
+  CommitSlot& slot = placeOf(commit.number);
+  settlePeeks();
+  if (slot.peeks != 0) return invalid(name + ": a peek waits for it; abort that first");
+  // Partner: enqueueCommit(). One of the two gets it.
+  if (!slot.state.go(commit.making, State::kMade, State::kFree))
+    return invalid(name + (slot.state.making() == commit.making
+                               ? " was enqueued and cannot be taken back"
+                               : " was taken back before and made anew"));
+  batch_.takeBack(slot);
+  --nextCommit_;
+  return Status::ok();
+}
+
+uint32_t TriggeredCore::peekOps(uint64_t number) const {
+  const CommitSlot& slot = commits_[number & (commits_.size() - 1)];
+  const bool isThere = slot.number == number && slot.state.state() != State::kFree;
+  return kPeekOps + (isThere ? static_cast<uint32_t>(slot.arrivals.size()) : 0);
+}
+
+void TriggeredCore::settlePeeks() {
+  peeks_.settle([this](uint64_t number) {
+    if (CommitSlot* const slot = slotOf(number)) --slot->peeks;
+  });
+}
+
+Result<TriggerProgram> TriggeredCore::peek(uint64_t number, uint32_t mostOps) {
+  PEERLANE_RETURN_IF_ERROR(usable());
+  if (number >= nextCommit_)
+    return invalid("a peek of " + nameOf(number) + "; " + std::to_string(nextCommit_ - 1) +
+                   " are made");
+  if (const uint32_t ops = peekOps(number); ops > mostOps) return tooManyOps("peek", ops, mostOps);
+  settlePeeks();
+  return peeks_.make(number, slotOf(number), ++makings_);
+}
+
+Status TriggeredCore::abortPeek(const TriggerId& peek) {
+  PEERLANE_ASSIGN(const uint64_t number, peeks_.abort(peek));
+  if (CommitSlot* const slot = slotOf(number)) --slot->peeks;
+  return Status::ok();
+}
+
+Status TriggeredCore::poll(uint64_t number) {
+  if (number >= nextCommit_)
+    return invalid(nameOf(number) + "; " + std::to_string(nextCommit_ - 1) + " are made");
+  settlePeeks();
+  settle();
+  if (const CommitSlot* const slot = slotOf(number); slot != nullptr && !isComplete(*slot)) {
+    PEERLANE_RETURN_IF_ERROR(usable());
+    return Status(Code::kTryAgain, nameOf(number) + " is not complete");
+  }
+  if (peeks_.isUnderWay(number))
+    return Status(Code::kTryAgain, "a peek of " + nameOf(number) + " is under way");
+  return Status::ok();
+}
+
+// --- Executor ---
+
+// Since it was made.
+Status TriggeredCore::whyRevoked(const CommitSlot& slot) {
+  if (slot.seenRevocations == UseGate::revocations()) return Status::ok();
+  for (const PostedWork& work : slot.works)
+    if (Status revoked = work.whyRevoked(); !revoked.isOk()) return revoked;
+  return Status::ok();
+}
+
+Status TriggeredCore::enqueueCommit(const TriggerId& id) {
+  PEERLANE_RETURN_IF_ERROR(usable());
+  if (id.making == 0) return Status::ok();  // it is empty
+  const uint64_t next = nextEnqueued_.load(std::memory_order_relaxed);
+  CommitSlot& slot = placeOf(id.number);
+  if (!slot.state.is(id.making, State::kMade))
+    return invalid(nameOf(id.number) + " was enqueued, has ended or was taken back before");
+  if (id.number != next)
+    return invalid(nameOf(id.number) + " cannot be enqueued before " + nameOf(next));
+  // Partner: rollback(). Nobody else has the slot until it is enqueued.
+  if (!slot.state.go(id.making, State::kMade, State::kEnding))
+    return invalid(nameOf(id.number) + " was taken back");
+  if (const Status revoked = whyRevoked(slot); !revoked.isOk()) {
+    fail(revoked);
+    slot.works.clear();
+    slot.state.go(id.making, State::kEnding, State::kEnded);
+    return revoked;
+  }
+  nextEnqueued_.store(next + 1, std::memory_order_release);
+  launched_.fetch_add(1, std::memory_order_seq_cst);
+  slot.state.go(id.making, State::kEnding, State::kEnqueued);
+  if (!batch_.isDoorbell()) return Status::ok();
+  doorbell_.allow(slot.last);
+  becomeTask();
+  return Status::ok();
+}
+
+Status TriggeredCore::execute(const TriggerId& id) {
+  PEERLANE_RETURN_IF_ERROR(enqueueCommit(id));
+  if (id.making == 0) return Status::ok();
+  CommitSlot& slot = placeOf(id.number);
+  if (!slot.program.program().ops.empty()) {
+    PEERLANE_CHECK(slot.program.isStraight());
+    slot.program.runStraight();
+  }
+  if (batch_.isDoorbell()) {
+    doorbell_.wake();
+    return Status::ok();
+  }
+  // Before the failure is looked for: a poison that came earlier may be overwritten.
+  health_.failAgain();
+  if (health_.hasFailed()) {
+    end(slot, State::kEnqueued, false);
+    return health_.status();
+  }
+  end(slot, State::kEnqueued, true);
+  return Status::ok();
+}
+
+// --- Ends ---
+
+bool TriggeredCore::isComplete(const CommitSlot& slot) const {
+  switch (slot.state.state()) {
+    case State::kEnded: return slot.isGood && health_.haveArrived(slot.arrivals);
+    case State::kEnqueued: return health_.isReached(slot.last, slot.arrivals);
+    default: return false;
+  }
+}
+
+void TriggeredCore::becomeTask() {
+  if (!isTask_.exchange(true, std::memory_order_seq_cst)) peer_->progress().add(shared_from_this());
+}
+
+Task::Turn TriggeredCore::turn() {
+  if (peer_->failureCode() != Code::kOk && !health_.hasFailed()) fail(peer_->failure());
+  settle();
+  const auto isBusy = [this] {
+    return launched_.load(std::memory_order_seq_cst) != 0 || !doorbell_.isDrained();
+  };
+  if (isBusy()) return Turn::kIdle;
+  isTask_.store(false, std::memory_order_seq_cst);
+  // A commit that was enqueued meanwhile relied on this task. Partner: enqueueCommit().
+  if (isBusy() && !isTask_.exchange(true, std::memory_order_seq_cst)) return Turn::kIdle;
+  return Turn::kFinished;
+}
+
+std::string TriggeredCore::describe() const {
+  return "triggered queue to peer " + std::to_string(peer_->number()) + ": " +
+         std::to_string(launched_.load(std::memory_order_relaxed)) +
+         " commits under way, operations up to " + std::to_string(doorbell_.allowed()) +
+         " enqueued";
+}
+
+// Of a queue that has failed: nothing of the commit will touch memory any more.
+bool TriggeredCore::isDrained(const CommitSlot& slot) const {
+  if (batch_.isDoorbell()) return doorbell_.isDrained();
+  // Another executor may be about to run it: only its store of the count says that it did.
+  return isClosed_.load(std::memory_order_acquire) || health_.isComplete(slot.last);
+}
+
+// Ends what is complete, or can no longer run. Any thread.
+void TriggeredCore::settle() {
+  for (CommitSlot& slot : commits_) {
+    const State state = slot.state.state();
+    if (state == State::kEnqueued && health_.isComplete(slot.last)) {
+      end(slot, state, !health_.hasFailed());
+    } else if (health_.hasFailed() &&
+               (state == State::kMade || (state == State::kEnqueued && isDrained(slot)))) {
+      end(slot, state, false);
+    }
+  }
+  health_.failAgain();
+}
+
+void TriggeredCore::end(CommitSlot& slot, State from, bool isGood) {
+  const uint64_t making = slot.state.making();
+  if (!slot.state.go(making, from, State::kEnding)) return;
+  if (!isGood) health_.explain(slot.works);
+  slot.works.clear();
+  slot.isGood = isGood;
+  slot.state.go(making, State::kEnding, State::kEnded);
+  if (from == State::kEnqueued) launched_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void TriggeredCore::fail(const Status& why) {
+  if (doorbell_.isOpen()) doorbell_.abort(why.code());  // nothing more is begun once it is told
+  health_.fail(why);
+  if (doorbell_.isOpen()) (void)doorbell_.mailbox().serve();
+  peer_->progress().nudge();
+}
+
+}  // namespace peerlane

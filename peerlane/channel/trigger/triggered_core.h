@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TriggeredCore: one triggered queue: its commits, from their making to their end, and the parts
+// that do the rest: what is posted (PostedBatch), peeks (PeekTable), the side where work is done
+// (Doorbell), words and failure (TriggerHealth). The functions of the poster, of the executor and
+// for any thread are documented in triggered_queue.h. The progress engine has it as a task while a
+// doorbell queue has something launched.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "peerlane/channel/trigger/commit_slot.h"
+#include "peerlane/channel/trigger/doorbell.h"
+#include "peerlane/channel/trigger/peek_table.h"
+#include "peerlane/channel/trigger/posted_batch.h"
+#include "peerlane/channel/trigger/trigger_health.h"
+#include "peerlane/channel/trigger/triggered_queue.h"
+#include "peerlane/progress/progress.h"
+#include "peerlane/session/peer/peer_core.h"
+
+namespace peerlane {
+
+class TriggeredCore final : public Task, public std::enable_shared_from_this<TriggeredCore> {
+ public:
+  static Result<std::shared_ptr<TriggeredCore>> create(std::shared_ptr<PeerCore> peer,
+                                                       const TriggerOptions& options);
+  TriggeredCore(std::shared_ptr<PeerCore> peer, const TriggerOptions& options);
+  // The last handle is gone.
+  void close();
+
+  // --- Poster ---
+  // The batch, for a post. Errors: of the peer, or the queue's failure.
+  Result<PostedBatch*> posting();
+  const PostedBatch& batch() const { return batch_; }
+  void discard() { batch_.discard(); }
+  uint32_t peekOps(uint64_t number) const;
+  Result<TriggerProgram> commit(uint32_t mostOps);
+  Status rollback(const TriggerId& commit);
+  Result<TriggerProgram> peek(uint64_t number, uint32_t mostOps);
+  Status abortPeek(const TriggerId& peek);
+  Status poll(uint64_t number);
+  std::span<const TriggerRow> targets() { return batch_.rows(); }
+
+  // --- Executor ---
+  Status enqueueCommit(const TriggerId& id);
+  Status execute(const TriggerId& id);
+  PeekTable& peeks() { return peeks_; }
+
+  // --- Any thread ---
+  void fail(const Status& why);
+  Status status() const { return health_.status(); }
+  void wake() {
+    if (doorbell_.isOpen()) doorbell_.wake();
+  }
+
+  Turn turn() override;
+  std::string describe() const override;
+
+ private:
+  Status usable() const;
+  CommitSlot& placeOf(uint64_t number) { return commits_[number & (commits_.size() - 1)]; }
+  CommitSlot* slotOf(uint64_t number);
+  Result<CommitSlot*> freeSlot();
+  static Status whyRevoked(const CommitSlot& slot);
+  bool isComplete(const CommitSlot& slot) const;
+  void settlePeeks();
+  void settle();
+  bool isDrained(const CommitSlot& slot) const;
+  void end(CommitSlot& slot, MadeState::State from, bool isGood);
+  void becomeTask();
+
+  const std::shared_ptr<PeerCore> peer_;  // keeps the engine
+  const TriggerOptions options_;
+  TriggerHealth health_{*peer_};
+  Doorbell doorbell_{*peer_, health_};
+  PostedBatch batch_{peer_, options_, health_, doorbell_};
+  PeekTable peeks_{*peer_, health_, batch_};
+  std::vector<CommitSlot> commits_;
+
+  uint64_t nextCommit_ = 1;                // the poster's
+  uint64_t makings_ = 0;                   // the poster's; of commits and peeks
+  std::atomic<uint64_t> nextEnqueued_{1};  // the executor's
+  std::atomic<uint32_t> launched_{0};      // commits that were enqueued and have not ended
+  std::atomic<bool> isTask_{false};
+  std::atomic<bool> isClosed_{false};
+};
+
+}  // namespace peerlane
