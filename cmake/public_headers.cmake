@@ -14,6 +14,7 @@ set(PEERLANE_PUBLIC_HEADERS
   peerlane/channel/port/port_channel_device.h
   peerlane/channel/signal/signal.h
   peerlane/channel/transfer/transfer.h
+  peerlane/channel/trigger/trigger_device.h
   peerlane/channel/trigger/triggered_queue.h
   peerlane/core/config.h
   peerlane/core/device_code.h

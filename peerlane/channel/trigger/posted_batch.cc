@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "peerlane/channel/trigger/entry_writer.h"
+#include "peerlane/channel/trigger/trigger_device.h"
 #include "peerlane/session/peer/peer_slab.h"
 
 namespace peerlane {
@@ -296,6 +297,42 @@ Status PostedBatch::prepare(cpu::CpuProgram& into, Program program) const {
   Binding binding;
   binding.targets.assign(table_.bound().begin(), table_.bound().end());
   return into.prepare(std::move(program), std::move(binding), &peer_->copier());
+}
+
+Result<uint32_t> PostedBatch::resolve(const Program& program, std::span<TriggerOp> room) const {
+  size_t needs = 0;
+  const auto add = [&](const TriggerOp& op) {
+    if (needs < room.size()) room[needs] = op;
+    ++needs;
+  };
+  const auto addressOf = [this](TargetId target, uint64_t offset) {
+    return table_.bound()[target].address + offset;
+  };
+  const auto addCopy = [&](const Segment& segment) {
+    add({.code = OpCode::kCopy,
+         .to = addressOf(segment.to, segment.toOffset),
+         .from = addressOf(segment.from, segment.fromOffset),
+         .bytes = segment.bytes});
+  };
+  for (const Op& op : program.ops) {
+    if (op.code == OpCode::kCopyList)
+      program.lists[op.list].eachBlock(addCopy);
+    else if (op.code == OpCode::kCopy)
+      addCopy({op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes});
+    else
+      add({.code = op.code,
+           .width = op.width,
+           .order = op.order,
+           .compare = op.compare,
+           .to = addressOf(op.to.target, op.to.offset),
+           .operand = static_cast<uint64_t>(op.operand.delta)});
+  }
+  if (needs <= room.size()) return static_cast<uint32_t>(needs);
+  return Status(Code::kInvalidArgument, "program '" + std::string(program.name) + "' has " +
+                                            std::to_string(needs) +
+                                            " ops with addresses; there "
+                                            "is room for " +
+                                            std::to_string(room.size()));
 }
 
 std::span<const TriggerRow> PostedBatch::rows() {

@@ -47,6 +47,9 @@ class PostedBatch {
   // Makes a program of words ready for threads of the CPU.
   Status prepare(cpu::CpuProgram& into, Program program) const;
   std::span<const TriggerRow> rows();
+  // The ops of a program of this queue with their addresses; their number. kInvalidArgument: `room`
+  // is too small.
+  Result<uint32_t> resolve(const Program& program, std::span<TriggerOp> room) const;
   bool isTableFull() const { return table_.isFull(); }
   // No commit under way names memory.
   void forgetMemory() { table_.forgetMemory(); }

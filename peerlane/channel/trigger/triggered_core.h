@@ -55,6 +55,9 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   // --- Any thread ---
   void fail(const Status& why);
   Status status() const { return health_.status(); }
+  const uint64_t* statusWord() {
+    return reinterpret_cast<const uint64_t*>(&health_.words().status);
+  }
   void wake() {
     if (doorbell_.isOpen()) doorbell_.wake();
   }

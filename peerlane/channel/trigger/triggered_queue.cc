@@ -94,6 +94,15 @@ std::span<const TriggerRow> TriggeredQueue::targets() const {
   return core_ ? core_->targets() : std::span<const TriggerRow>();
 }
 
+Result<TriggerList> TriggeredQueue::resolve(const TriggerProgram& program,
+                                            std::span<TriggerOp> room) const {
+  if (!core_) return emptyQueue();
+  if (program.program == nullptr)
+    return Status(Code::kInvalidArgument, "an empty TriggerProgram; take one from commit or peek");
+  PEERLANE_ASSIGN(const uint32_t ops, core_->batch().resolve(*program.program, room));
+  return TriggerList{ops, core_->statusWord()};
+}
+
 Status TriggeredQueue::execute(const TriggerId& commit) {
   return core_ ? core_->execute(commit) : emptyQueue();
 }

@@ -37,6 +37,7 @@
 namespace peerlane {
 
 class TriggeredCore;
+struct TriggerOp;
 
 enum class TriggerEmitter : uint8_t {
   kAuto,    // mapped where it can be: the first put, get or add decides
@@ -76,6 +77,12 @@ struct TriggerProgram {
   // Until the commit has ended or was taken back, or the peek was passed or aborted; empty where
   // there is nothing to do.
   const Program* program = nullptr;
+};
+
+// A program as a flat list with addresses, for trigger_device.h.
+struct TriggerList {
+  uint32_t ops = 0;
+  const uint64_t* status = nullptr;  // not 0 once the queue has failed; lives as long as the queue
 };
 
 class TriggeredQueue {
@@ -128,6 +135,10 @@ class TriggeredQueue {
   Status enqueuePeek(const TriggerId& peek);
   // In the order of their numbers; valid until the next post.
   std::span<const TriggerRow> targets() const;
+  // The program of a commit or peek as a flat list for runTriggered() (trigger_device.h). The
+  // poster's, before it is enqueued. kInvalidArgument: `room` is too small, with the size that it
+  // needs; or the program has ended.
+  Result<TriggerList> resolve(const TriggerProgram& program, std::span<TriggerOp> room) const;
 
   // --- Run by this thread ---
   Status execute(const TriggerId& commit);

@@ -2,8 +2,8 @@
 //
 // Words that code of port channels loads, stores and adds to, the same source for GPU threads and
 // for CPU threads, so that a thread sanitizer can run the code of a kernel. Words are 8 bytes,
-// aligned. *System*: the other party may be a CPU, another GPU or another process. *Device*: all
-// parties are threads of one device. Any thread; there is no state.
+// or 4 where a function says so, aligned. *System*: the other party may be a CPU, another GPU or
+// another process. *Device*: all parties are threads of one device. Any thread; there is no state.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,23 @@ PEERLANE_DEVICE inline WordPair loadPairAhead(const WordPair* pair) {
 }
 PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+// A thread that reads the word with acquire sees everything that this thread wrote, or had seen,
+// before the store.
+PEERLANE_DEVICE inline void storeRelease(uint64_t* word, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+// The same for words of 4 bytes.
+PEERLANE_DEVICE inline uint32_t loadAcquire(const uint32_t* word) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+PEERLANE_DEVICE inline void storeRelaxed(uint32_t* word, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+PEERLANE_DEVICE inline void storeRelease(uint32_t* word, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
 // A thread that reads one of the two words with acquire sees everything that this thread wrote, or
 // had seen, before the store.
@@ -141,6 +158,18 @@ PEERLANE_DEVICE inline WordPair loadPairAhead(const WordPair* pair) {
 }
 PEERLANE_DEVICE inline void storeRelaxed(uint64_t* word, uint64_t value) {
   std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_relaxed);
+}
+PEERLANE_DEVICE inline void storeRelease(uint64_t* word, uint64_t value) {
+  std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
+}
+PEERLANE_DEVICE inline uint32_t loadAcquire(const uint32_t* word) {
+  return std::atomic_ref<const uint32_t>(*word).load(std::memory_order_acquire);
+}
+PEERLANE_DEVICE inline void storeRelaxed(uint32_t* word, uint32_t value) {
+  std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_relaxed);
+}
+PEERLANE_DEVICE inline void storeRelease(uint32_t* word, uint32_t value) {
+  std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_release);
 }
 PEERLANE_DEVICE inline void storePairRelease(WordPair* pair, WordPair value) {
   std::atomic_ref<uint64_t>(pair->first).store(value.first, std::memory_order_release);
