@@ -263,7 +263,7 @@ TEST_F(VerbsRemake, RefusalsByAnOwnerWithWorksUnderWayEndNoLink) {
   first.put({{good.far.bytes.data(), &back, 0, 512}});
   ASSERT_EQ(joint_.settle(first), Code::kOk);
   EXPECT_EQ(hca_.revoke(data_.key), 0);
-  stage_.b.inject(SOFTWARE_HCA_LOSE_REQUESTS, -1);
+  hca_.hold(stage_.b.device());
   there.put({{good.far.bytes.data(), &back, 0, 512}});
   there.serve();
   for (int i = 0; i < 10; ++i) {
@@ -272,7 +272,7 @@ TEST_F(VerbsRemake, RefusalsByAnOwnerWithWorksUnderWayEndNoLink) {
     ASSERT_EQ(joint_.settle(guilty), Code::kPermissionDenied) << "round " << i;
     ASSERT_TRUE(stage_.isWell()) << joint_.link(1).health().toString();
   }
-  stage_.b.inject(SOFTWARE_HCA_LOSE_REQUESTS, 0);
+  hca_.release(stage_.b.device());
   EXPECT_EQ(joint_.settle(there), Code::kOk);
 }
 
