@@ -44,7 +44,7 @@ void PairRounds::failed() {
 
 // It may have been mended since, by a round of the peer's.
 void PairRounds::mend() {
-  if (agent_->isBroken()) beginRound();
+  if (agent_->isBroken()) (void)beginRound();
 }
 
 void PairRounds::post(void (PairRounds::*act)()) {
@@ -83,17 +83,19 @@ Status PairRounds::heed(const PairWords& words) {
 }
 
 // The peer's word of its new pair may come before or after.
-void PairRounds::beginRound() {
-  if (own_) return;  // it was begun, by the peer or for another pair
+bool PairRounds::beginRound() {
+  if (own_) return true;  // it was begun, by the peer or for another pair
   dropMore();
   hasMore_ = false;
   taken_ = agent_->stopPairs();
+  if (!agent_->isBroken()) return false;
   ++round_;
   isMaking_ = true;
   patience_ = loop_.after(config_.peerTimeout, [this] {
     giveUp(Status(Code::kPeerLost, "the peer did not do its part in time"));
   });
   if (const Status status = create(); !status.isOk()) giveUp(status);
+  return true;
 }
 
 Status PairRounds::create() {
@@ -106,7 +108,7 @@ Status PairRounds::create() {
 }
 
 Status PairRounds::heedAnew(const PairWords& words) {
-  if (words.round > round_) beginRound();
+  if (words.round > round_ && !beginRound()) return Status::ok();
   if (!own_) return Status(Code::kCorrupt, "the peer speaks twice of its new queue pair");
   PEERLANE_RETURN_IF_ERROR(connect(*own_, words.pairs.front()));
   agent_->join(std::move(own_), words.taken);

@@ -71,7 +71,8 @@ class PairRounds {
   void hear(std::span<const std::byte> bytes);
   Status heed(const PairWords& words);
   void mend();
-  void beginRound();
+  // False: the link has ended, and the peer is told of no pair.
+  bool beginRound();
   Status heedAnew(const PairWords& words);
   void makeMore();
   Status heedMore(const PairWords& words);

@@ -197,7 +197,14 @@ void VerbsAgent::fail(const Status& why) {
 
 void VerbsAgent::breakOff(const Status& why, bool isOfPeer) {
   const TurnHolder turn(right_);
-  if (isOfPeer && state_ == State::kBroken && std::exchange(isFlushCounted_, false)) --remakes_;
+  if (state_ == State::kBroken && flush_) {
+    if (isOfPeer) {
+      --remakes_;
+      flush_.reset();
+    } else {
+      flush_ = why;
+    }
+  }
   if (state_ == State::kRunning) PEERLANE_LOG_WARN("{}: {}", name_, why.message());
   halt(why, nullptr, !isAnswered_ ? 0 : isOfPeer ? kNotCounted : kMostRemakes);
 }
@@ -211,7 +218,7 @@ void VerbsAgent::ended(const ibv_wc& completion) {
     works_.endUntil(*lane, completion.wr_id);
     if (works_.takeProgress()) {
       remakes_ = 0;
-      isFlushCounted_ = false;
+      flush_.reset();
     }
     return;
   }
@@ -230,8 +237,9 @@ void VerbsAgent::ended(const ibv_wc& completion) {
        !isAnswered_ ? 0
        : isRefused  ? kNotCounted
        : isSilent   ? kMostRetries
-                    : kMostRemakes);
-  isFlushCounted_ = !isFirst && state_ == State::kBroken;
+       : isFirst    ? kMostRemakes
+                    : kMostRemakes + 1);
+  if (!isFirst && state_ == State::kBroken) flush_ = why;
 }
 
 void VerbsAgent::arrived(uint32_t number) {
@@ -256,7 +264,7 @@ void VerbsAgent::halt(const Status& why, AgentWork* guilty, uint32_t mostRemakes
   if (state_ == State::kBroken) return;
   state_ = State::kBroken;
   if (mostRemakes != kNotCounted) ++remakes_;
-  isFlushCounted_ = false;
+  flush_.reset();
   owesFailure_ = hasNews_ = true;
   const MutexLock lock(failureLock_);
   failure_ = Status(Code::kTryAgain,
@@ -310,6 +318,8 @@ std::optional<uint64_t> VerbsAgent::stopPairs() {
 
 uint64_t VerbsAgent::endPairs() {
   const TurnHolder turn(right_);
+  // The events that were there are read, and none named a refusal.
+  if (flush_ && remakes_ > kMostRemakes) end(*flush_, nullptr);
   works_.lanes().endAll();
   if (state_ == State::kOver) return 0;
   isStopped_ = true;

@@ -88,8 +88,9 @@ class VerbsAgent final : public Agent, public PairOwner {
   // The pairs, joined to the peer's, take a share of what is large. Their requests are reserved
   // with the queues, and given back with them.
   void addPairs(std::vector<std::unique_ptr<QueuePair>> pairs);
-  // Ends all pairs: after it the devices touch no memory for them, and works wait. Returns how many
-  // news of the peer this side took; null: it cannot tell.
+  // Ends all pairs: after it the devices touch no memory for them, and works wait; or the link has
+  // ended, and isBroken() is false. Returns how many news of the peer this side took; null: it
+  // cannot tell.
   std::optional<uint64_t> stopPairs();
   // `pair`, joined to the peer's, is the only one now. News of the peer is taken from here on;
   // requests wait for goOn(). `taken`: what the peer returned for its side.
@@ -113,7 +114,8 @@ class VerbsAgent final : public Agent, public PairOwner {
   // How often the pairs are made anew in a row, without an answer in between. Where nothing was
   // acknowledged after all tries, which take long, another pair is tried once. A refusal is an
   // answer, and ends a work: neither the side that posted it nor the owner counts it, and neither
-  // counts what the peer begins.
+  // counts what the peer begins. A flush goes one over the limit, until endPairs(): an event that
+  // is not read yet may say that a refusal caused it.
   static constexpr uint32_t kMostRemakes = 3;
   static constexpr uint32_t kMostRetries = 1;
   static constexpr uint32_t kNotCounted = UINT32_MAX;
@@ -148,9 +150,9 @@ class VerbsAgent final : public Agent, public PairOwner {
   bool noneExecuted_ PEERLANE_GUARDED_BY(right_) = false;  // as for Replay
   bool isAnswered_ PEERLANE_GUARDED_BY(right_) = true;     // false: expectFirstAnswer()
   uint32_t remakes_ PEERLANE_GUARDED_BY(right_) = 0;       // in a row
-  // The last of them was counted because the device flushed a request of this side. It may say
-  // later that it did so because it refused the peer.
-  bool isFlushCounted_ PEERLANE_GUARDED_BY(right_) = false;
+  // The last of them was counted because the device flushed a request of this side. An event may
+  // say later that it did so because it refused the peer, or name the fault, and is kept then.
+  std::optional<Status> flush_ PEERLANE_GUARDED_BY(right_);
   WorkPump works_ PEERLANE_GUARDED_BY(right_);
   // pairFailed() has to be called.
   bool owesFailure_ PEERLANE_GUARDED_BY(right_) = false;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -474,6 +475,34 @@ class VerbsFaultsInARow : public VerbsRemake {
     EXPECT_EQ(hca_.break_pair(stage_.b.lastPair()), 0);
     seeFlush();
   }
+  // As many faults as side 1 goes on after.
+  void flushSide1ToTheLimit() {
+    for (int fault = 1; fault <= kMostRemakes; ++fault) {
+      flushSide1();
+      ASSERT_TRUE(goesOn(1)) << "fault " << fault << ": " << joint_.link(1).health().toString();
+    }
+  }
+  // `fault`, which flushes, is one more, and `words` say so. The peer hears of no new pair then,
+  // for which it would wait.
+  void endByOneMore(const std::function<void()>& fault, const std::string& words) {
+    const RemoteMemory back = joint_.attach(0, data_.near);
+    hca_.hold(stage_.b.device());
+    Poster there(joint_, 1);
+    there.put({{data_.far.bytes.data(), &back, 0, 4096}});
+    there.serve();
+    flushSide1ToTheLimit();
+    fault();
+    seeFlush();
+    ASSERT_TRUE(
+        joint_.until([&] { return joint_.link(1).health().code() == Code::kPeerLost; }, {}, {1}));
+    EXPECT_NE(joint_.link(1).health().message().find(words), std::string::npos)
+        << joint_.link(1).health().toString();
+    for (int turns = 0; turns < 100; ++turns) joint_.run(0);
+    EXPECT_TRUE(joint_.link(0).health().isOk()) << joint_.link(0).health().toString();
+    hca_.release(stage_.b.device());
+    EXPECT_EQ(joint_.settle(there), Code::kPeerLost);
+  }
+  const verbs::Library& verbsOfSide1() { return stage_.b.nic()->device().library(); }
   // After a fault that the side has seen: its pairs are made anew.
   bool goesOn(int side) {
     EXPECT_TRUE(joint_.until([&] { return joint_.link(side).health().code() != Code::kTryAgain; }));
@@ -578,6 +607,45 @@ TEST_F(VerbsFaultsInARow, AreNoFewerThanNoneAfterProgress) {
   EXPECT_EQ(joint_.settle(there), Code::kOk);
 }
 
+// One more fault would end the link, and the flush is seen before its cause.
+TEST_F(VerbsFaultsInARow, AreNotOneMoreByARefusal) {
+  Stage::Area good = stage_.area(kSmall);
+  const RemoteMemory back = joint_.attach(0, good.near);
+  EXPECT_EQ(hca_.revoke(data_.key), 0);
+  hca_.hold(stage_.b.device());
+  Poster there(joint_, 1);
+  there.put({{good.far.bytes.data(), &back, 0, 4096}});
+  there.serve();
+  flushSide1ToTheLimit();
+  for (int refusal = 1; refusal <= 2; ++refusal) {
+    Poster guilty(joint_, 0);
+    guilty.put({{data_.near.bytes.data(), &data_.remote, 0, kSmall}});
+    guilty.serve();
+    seeFlush();
+    ASSERT_TRUE(goesOn(1)) << "refusal " << refusal << ": " << joint_.link(1).health().toString();
+    EXPECT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
+  }
+  flushSide1();
+  EXPECT_FALSE(goesOn(1)) << "the refusals took back what they had not caused";
+  hca_.release(stage_.b.device());
+  EXPECT_EQ(joint_.settle(there), Code::kPeerLost);
+}
+
+TEST_F(VerbsFaultsInARow, EndTheLinkInTheWordsOfTheEvent) {
+  endByOneMore([&] { EXPECT_EQ(hca_.break_pair(stage_.b.lastPair()), 0); },
+               verbsOfSide1().ibv_event_type_str(IBV_EVENT_QP_FATAL));
+}
+
+TEST_F(VerbsFaultsInARow, EndTheLinkInTheWordsOfTheFlushWithoutAnEvent) {
+  ibv_qp_attr failed{};
+  failed.qp_state = IBV_QPS_ERR;
+  endByOneMore(
+      [&] {
+        EXPECT_EQ(verbsOfSide1().ibv_modify_qp(stage_.b.lastPair(), &failed, IBV_QP_STATE), 0);
+      },
+      "(status " + std::to_string(IBV_WC_WR_FLUSH_ERR) + ", vendor's code ");
+}
+
 // Both pairs refuse their part of one transfer, after the one flush was counted.
 TEST_F(VerbsFaultsInARow, AreNoneAfterTwoRefusals) {
   Stage::Area large = stage_.area(kLarge);
@@ -593,10 +661,7 @@ TEST_F(VerbsFaultsInARow, AreNoneAfterTwoRefusals) {
   hca_.settle(stage_.a.device());
   seeFlush();
   ASSERT_TRUE(goesOn(1)) << joint_.link(1).health().toString();
-  for (int fault = 1; fault <= kMostRemakes; ++fault) {
-    flushSide1();
-    ASSERT_TRUE(goesOn(1)) << "fault " << fault << ": " << joint_.link(1).health().toString();
-  }
+  flushSide1ToTheLimit();
   hca_.release(stage_.b.device());
   EXPECT_EQ(joint_.settle(guilty), Code::kPermissionDenied);
   EXPECT_EQ(joint_.settle(there), Code::kOk);
