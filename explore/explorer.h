@@ -10,7 +10,8 @@
 // visible after everything issued before it, and may be overtaken by what comes after it. A wait
 // has acquire meaning: nothing after it happens before. The user refills a source as soon as the
 // execution that sent it has ended, reads a destination then, and once more before using it again.
-// Every 8-byte word that an op stores, adds to or waits for is a counter: it may not go back.
+// Every 8-byte word that an op stores, adds to or waits for is a counter: it may not go back, and
+// poison falls on it. Words of 4 bytes may hold anything.
 #pragma once
 
 #include <cstdint>

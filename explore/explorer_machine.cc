@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "peerlane/program/words/word.h"
+
 namespace peerlane::explorer {
 namespace {
 
@@ -21,7 +23,7 @@ bool areOrdered(const Effect& a, const Effect& b) {
   return intersects(a.to, b.to) || intersects(a.to, b.from) || intersects(a.from, b.to);
 }
 
-bool isPoison(Value value) {
+bool isPoisoned(Value value) {
   return value >= kPoisoned;
 }
 
@@ -101,16 +103,14 @@ bool Machine::hasIssuedWriteTo(const State& state, uint32_t actor, uint32_t cell
   return false;
 }
 
+// As executors compare.
 bool Machine::isSatisfied(const State& state, const Instruction& wait) const {
-  const Value value = state[wait.cell];
-  const int64_t word = value;
-  switch (wait.compare) {
-    case Compare::kGreaterEqual: return word >= wait.operand;
-    case Compare::kEqual: return word == wait.operand;
-    case Compare::kAnd: return (word & wait.operand) != 0;
-    case Compare::kNor: return ~(word | wait.operand) != 0;
-  }
-  return false;
+  return satisfies(state[wait.cell], wait.compare, static_cast<uint64_t>(wait.operand), wait.width);
+}
+
+// Poison is a value of counters; to a word of 32 bits it is one like others.
+bool Machine::isReleased(const State& state, const Instruction& wait) const {
+  return scripts_.isCounter[wait.cell] && isPoisoned(state[wait.cell]);
 }
 
 bool Machine::canStepWait(const State& state, uint32_t actor, const Instruction& wait) const {
@@ -147,7 +147,7 @@ bool Machine::isPoisonable(const State& state) const {
   if (state[poisonFlag_] == 0) return true;
   if (scenario_.poisoning == Poisoning::kOnce) return false;
   for (uint32_t cell = 0; cell < scripts_.cellCount; ++cell)
-    if (scripts_.isCounter[cell] && !isPoison(state[cell])) return true;
+    if (scripts_.isCounter[cell] && !isPoisoned(state[cell])) return true;
   return false;
 }
 
@@ -186,7 +186,7 @@ Finding Machine::happen(State& state, uint32_t actor, uint32_t position,
     if (effect.kind == Effect::Kind::kAdd) values[i] += cell;
     // The bytes of a copy into LL packets come after its number.
     const bool isNumber = effect.isCounter && i < effect.values.size();
-    if (isNumber && values[i] < cell && !isPoison(cell))
+    if (isNumber && values[i] < cell && !isPoisoned(cell))
       finding = {Violation::kCounterWentBack,
                  line(actor, effect.text) + " sets " + scripts_.cellNames[effect.to[i]] + " from " +
                      std::to_string(cell) + " back to " + std::to_string(values[i])};
@@ -247,7 +247,7 @@ void Machine::stepWait(State& state, uint32_t actor, const Instruction& wait,
   if (looks && isSatisfied(state, wait)) {
     if (phase == Phase::kAnnounced) announce(state, actor, false);
     self[kPhaseAt] = static_cast<uint32_t>(Phase::kAwake);
-    const bool released = isPoison(state[wait.cell]);
+    const bool released = isReleased(state, wait);
     if (log) log->push_back(line(actor, wait.text + (released ? " -> released" : " -> passed")));
     if (released)
       self[kCounterAt] = static_cast<uint32_t>(scripts_.actors[actor].instructions.size() - 1);
@@ -299,8 +299,8 @@ Finding Machine::step(State& state, uint32_t actor, std::vector<std::string>* lo
 }
 
 // Issuing is private to the actor, and so is a look at cells that no other actor touches. A
-// satisfied >= stays satisfied (a counter that goes back is a finding), so passing it at once
-// changes nothing that may follow; with poison it does.
+// satisfied >= of a counter stays satisfied (one that goes back is a finding), so passing it at
+// once changes nothing that may follow; with poison it does.
 bool Machine::isSilent(const State& state, uint32_t actor) const {
   if (!scenario_.reduce) return false;
   const Instruction& now = instructionOf(state, actor);
@@ -310,6 +310,7 @@ bool Machine::isSilent(const State& state, uint32_t actor) const {
     case Instruction::Kind::kLook: return now.isPrivate;
     case Instruction::Kind::kWait:
       return scenario_.poisoning == Poisoning::kNever && now.compare == Compare::kGreaterEqual &&
+             scripts_.isCounter[now.cell] &&
              actorOf(state, actor)[kPhaseAt] == static_cast<uint32_t>(Phase::kAwake) &&
              isSatisfied(state, now);
     default: return false;

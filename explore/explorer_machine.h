@@ -56,6 +56,7 @@ class Machine {
   bool canStepWait(const State& state, uint32_t actor, const Instruction& wait) const;
   bool hasIssuedWriteTo(const State& state, uint32_t actor, uint32_t cell) const;
   bool isSatisfied(const State& state, const Instruction& wait) const;
+  bool isReleased(const State& state, const Instruction& wait) const;
   bool isPoisonable(const State& state) const;
   uint32_t eventOf(uint32_t actor) const;
   uint32_t firstOfSide(uint32_t actor) const;

@@ -41,6 +41,7 @@ class Compiler {
       if (!cells_.cut(final.word)) return failed("the final words");
     cells_.close();
     scripts_.cellCount = cells_.count();
+    scripts_.isWord.resize(cells_.count());
     scripts_.isCounter.resize(cells_.count());
     for (uint32_t cell = 0; cell < cells_.count(); ++cell)
       scripts_.cellNames.push_back(cells_.nameOf(cell));
@@ -319,9 +320,10 @@ class Compiler {
   void waitFor(Script& script, const Execution& execution, const Op& op, const Range& word,
                const std::string& text) {
     const uint32_t cell = cells_.of(word).front();
-    scripts_.isCounter[cell] = true;
+    markWord(cell, word);
     script.instructions.push_back({.kind = Instruction::Kind::kWait,
                                    .compare = op.compare,
+                                   .width = op.width,
                                    .cell = cell,
                                    .operand = operandOf(execution, op.operand),
                                    .text = text});
@@ -330,7 +332,14 @@ class Compiler {
     effect.isCounter = true;
     effect.to = cells_.of(word);
     effect.values = {static_cast<Value>(value)};
-    scripts_.isCounter[effect.to.front()] = true;
+    markWord(effect.to.front(), word);
+  }
+  void markWord(uint32_t cell, const Range& word) {
+    if (cells_.of(word).size() != 1)
+      scripts_.defect = "the word " + cells_.nameOf(cell) + " of " + std::to_string(word.bytes) +
+                        " bytes is cut by another access";
+    scripts_.isWord[cell] = true;
+    if (word.bytes == sizeof(uint64_t)) scripts_.isCounter[cell] = true;
   }
   // Words of one's own side as well: others of that side may sleep on them.
   void lookWhoSleeps(Script& script, const Range& where) {
@@ -343,11 +352,11 @@ class Compiler {
     Effect effect{.kind = op.code == OpCode::kStore ? Effect::Kind::kSet : Effect::Kind::kAdd};
     const Range word = wordOf(execution, op);
     effect.release = op.order == Order::kRelease;
-    effect.isCounter = true;
+    effect.isCounter = op.width == Width::k64;
     effect.to = cells_.of(word);
     effect.values.assign(effect.to.size(), static_cast<Value>(operandOf(execution, op.operand)));
     effect.text = text;
-    scripts_.isCounter[effect.to.front()] = true;
+    markWord(effect.to.front(), word);
     issue(script, {std::move(effect)}, text);
     lookWhoSleeps(script, word);
   }
@@ -359,7 +368,7 @@ class Compiler {
     std::vector<int> owner(scripts_.cellCount, kNobody);
     const auto touch = [&](uint32_t cell, int actor) {
       if (owner[cell] == kNobody) owner[cell] = actor;
-      if (owner[cell] != actor || scripts_.isCounter[cell]) owner[cell] = kSeveral;
+      if (owner[cell] != actor || scripts_.isWord[cell]) owner[cell] = kSeveral;
     };
     const auto isOwned = [&](const std::vector<uint32_t>& cells) {
       return std::none_of(cells.begin(), cells.end(),

@@ -14,7 +14,8 @@
 
 namespace peerlane::explorer {
 
-// A cell holds a counter (poison stands for everything from kPoisoned on) or a piece of a message.
+// A cell holds a counter (poison stands for everything from kPoisoned on), a word of 32 bits, or a
+// piece of a message.
 using Value = uint32_t;
 inline constexpr Value kPoisoned = Value{1} << 30;
 
@@ -54,6 +55,7 @@ struct Instruction {
   };
   Kind kind = Kind::kDone;
   Compare compare = Compare::kGreaterEqual;
+  Width width = Width::k64;
   bool isPrivate = false;  // kLook: as for effects
   uint32_t first = 0;
   uint32_t count = 0;
@@ -73,7 +75,8 @@ struct Script {
 struct Scripts {
   std::vector<Script> actors;
   uint32_t cellCount = 0;
-  std::vector<bool> isCounter;  // by cell
+  std::vector<bool> isWord;     // by cell
+  std::vector<bool> isCounter;  // of them, those of 8 bytes
   std::vector<std::string> cellNames;
   std::vector<Expected> finals;
   std::string defect;

@@ -202,6 +202,98 @@ TEST(Explorer, FindsASourceThatIsRefilledTooEarly) {
   }
 }
 
+// A NIC's way to say that something is there: a word of 32 bits that goes on and back. `until`
+// releases the reader when the word has become 0 again.
+struct WordForm {
+  Width width = Width::k32;
+  Compare compare = Compare::kNor;
+  uint32_t before = 0;
+  uint32_t after = 0;
+  int64_t until = 0;
+};
+
+ExplorerReport wordReport(const WordForm& form) {
+  ProgramBuilder send("send");
+  send.local("payload");
+  send.remote("slot");
+  send.remote("word");
+  send.copy({.target = 1}, {.target = 0}, kBytes)
+      .store({.target = 2}, {.delta = form.after}, Order::kRelease, form.width);
+  ProgramBuilder receive("receive");
+  receive.local("buffer");
+  receive.local("slot");
+  receive.local("word");
+  receive.local("go");
+  receive.store({.target = 2}, {.delta = form.before}, Order::kRelaxed, form.width)
+      .store({.target = 3}, {.delta = 1}, Order::kRelease)
+      .wait({.target = 2}, {.delta = form.until}, form.compare, form.width)
+      .copy({.target = 0}, {.target = 1}, kBytes);
+  ProgramBuilder begin("begin");
+  begin.remote("go");
+  begin.wait({.target = 0}, {.delta = 1});
+  const Program sender = send.build();
+  const Program receiver = receive.build();
+  const Program beginning = begin.build();
+  Scenario scenario;
+  scenario.areas = {{"payload", 0, kBytes},
+                    {"slot", 1, kBytes},
+                    {"word", 1, 8},
+                    {"go", 1, 8},
+                    {"buffer", 1, kBytes}};
+  const Range payload{0, 0, kBytes};
+  const Range slot{1, 0, kBytes};
+  const Range word{2, 0, 8};
+  const Range go{3, 0, 8};
+  const Range buffer{4, 0, kBytes};
+  scenario.actors = {{"sender", 0, {}}, {"receiver", 1, {}}};
+  scenario.actors[0].executions = {
+      {.program = &beginning, .targets = {go}},
+      {.program = &sender, .targets = {payload, slot, word}, .fills = {{payload, 1}}}};
+  scenario.actors[1].executions = {{.program = &receiver,
+                                    .targets = {buffer, slot, word, go},
+                                    .fills = {{buffer, 0}},
+                                    .expects = {{buffer, 1}}}};
+  return explore(scenario);
+}
+
+// The word's other half must not satisfy a wait for this one.
+TEST(Explorer, ComparesWordsOf32BitsAlone) {
+  constexpr uint32_t kOwner = 0x80000000;
+  constexpr int64_t kOthers = 0x7fffffff;
+  for (const WordForm& form :
+       {WordForm{.before = kOwner, .after = 0, .until = kOthers},
+        // Around the end of the numbers: 0xfffffffe is before 2, which a poison would pass as well.
+        WordForm{.compare = Compare::kGreaterEqual, .before = 0xfffffffe, .after = 2, .until = 2},
+        WordForm{.compare = Compare::kAnd, .before = 1, .after = kOwner, .until = kOwner},
+        WordForm{.compare = Compare::kEqual, .before = kOwner, .after = 7, .until = 7}}) {
+    const ExplorerReport report = wordReport(form);
+    EXPECT_TRUE(report.ok()) << report.toString();
+  }
+  // Bits that were free from the beginning.
+  const ExplorerReport early = wordReport({.before = 0, .after = kOwner, .until = kOthers});
+  EXPECT_EQ(early.violation, Violation::kReadBeforeWrite) << early.toString();
+  // Nothing of 32 bits is left: for ever.
+  const ExplorerReport never = wordReport({.before = kOwner, .after = 0, .until = 0xffffffff});
+  EXPECT_EQ(never.violation, Violation::kDeadlock) << never.toString();
+}
+
+// In 64 bits the upper half counts, too: such a wait passes at once.
+TEST(Explorer, ComparesWordsOf64Bits) {
+  const ExplorerReport report =
+      wordReport({.width = Width::k64, .before = 0, .after = 0xffff, .until = 0xffffffff});
+  EXPECT_EQ(report.violation, Violation::kReadBeforeWrite) << report.toString();
+}
+
+// Words of 32 bits are no counters: they go back, and no poison falls on them.
+TEST(Explorer, LetsWordsOf32BitsGoBack) {
+  const WordForm form{.compare = Compare::kEqual, .before = 7, .after = 5, .until = 5};
+  const ExplorerReport report = wordReport(form);
+  EXPECT_TRUE(report.ok()) << report.toString();
+  WordForm counter = form;
+  counter.width = Width::k64;
+  EXPECT_EQ(wordReport(counter).violation, Violation::kCounterWentBack);
+}
+
 // Two producers that read, add and write instead of adding at once lose a signal; a counter that is
 // set by two sides goes back.
 TEST(Explorer, FindsLostSignalsAndCountersThatGoBack) {
