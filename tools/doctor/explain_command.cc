@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "peerlane/core/text.h"
+#include "tools/doctor/explain_program.h"
 #include "tools/memory/device_option.h"
 #include "tools/report/failure_report.h"
 #include "tools/trial/trial.h"
@@ -35,6 +36,8 @@ using PlacePairs = std::vector<std::pair<Place, Place>>;
 struct ExplainOptions {
   std::vector<std::string> places;
   std::string device = "auto";
+  bool programs = false;
+  bool oneProcess = false;
 };
 
 Result<Place> readPlace(const std::string& name) {
@@ -68,6 +71,11 @@ Status checkIsNoPlace(const std::string& word) {
 CommandEnd explainTicket(const ExplainOptions& options) {
   if (const Status place = checkIsNoPlace(options.places[0]); !place.isOk())
     return CommandEnd::notRead(place);
+  if (options.programs || options.oneProcess)
+    return CommandEnd::notRead(
+        Status(Code::kInvalidArgument,
+               "--program and --one-process beside a ticket; they are for two places of this host, "
+               "or none"));
   const auto choice = readOneDevice(options.device);
   if (!choice.isOk()) return CommandEnd::notRead(choice.status());
   PEERLANE_ASSIGN(const auto context, Context::create({.devices = gpusOf(choice->local)}));
@@ -80,9 +88,11 @@ CommandEnd explainTicket(const ExplainOptions& options) {
   return Status::ok();
 }
 
-Status explainPairs(const DeviceChoice& choice, const PlacePairs& pairs) {
+Status explainPairs(const ExplainOptions& options, const DeviceChoice& choice,
+                    const PlacePairs& pairs) {
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
   PEERLANE_ASSIGN(const auto trial, Trial::create({.config = std::move(config),
+                                                   .oneProcess = options.oneProcess,
                                                    .device = choice.local,
                                                    .secondDevice = choice.remote}));
   fmt::print("from process {} to process {} on this host; {}\n{}", ::getpid(),
@@ -92,14 +102,17 @@ Status explainPairs(const DeviceChoice& choice, const PlacePairs& pairs) {
     fmt::print(
         "{} -> {}: {}\n", local.name(), remote.name(),
         engine.isOk() ? "engine " + *engine : "not possible: " + failureText(engine.status()));
+    if (!options.programs || !engine.isOk()) continue;
+    PEERLANE_ASSIGN(const std::string queues, explainQueues(*trial, local.memory, remote.memory));
+    fmt::print("{}", queues);
   }
   return trial->end();
 }
 
 // Every kind of memory of this side with every one of the other.
-CommandEnd explainAll(const std::string& device) {
+CommandEnd explainAll(const ExplainOptions& options) {
   using enum TrialMemory;
-  const auto devices = readDevices(device);
+  const auto devices = readDevices(options.device);
   if (!devices.isOk()) return CommandEnd::notRead(devices.status());
   const DeviceChoice& choice = *devices;
   std::vector<TrialMemory> kinds{kShared, kPrivate};
@@ -108,7 +121,7 @@ CommandEnd explainAll(const std::string& device) {
   for (const TrialMemory local : kinds)
     for (const TrialMemory remote : kinds)
       pairs.push_back({{local, choice.local}, {remote, choice.remote}});
-  return explainPairs(choice, pairs);
+  return explainPairs(options, choice, pairs);
 }
 
 Result<std::pair<Place, Place>> readTwo(const ExplainOptions& options) {
@@ -127,14 +140,15 @@ CommandEnd explainTwo(const ExplainOptions& options) {
   // is to be explained.
   const bool localHost = local.gpu.kind == DeviceKind::kHost;
   const bool remoteHost = remote.gpu.kind == DeviceKind::kHost;
-  return explainPairs({.local = localHost ? remote.gpu : local.gpu,
+  return explainPairs(options,
+                      {.local = localHost ? remote.gpu : local.gpu,
                        .remote = remoteHost ? local.gpu : remote.gpu,
                        .why = "places as asked for"},
                       {{local, remote}});
 }
 
 CommandEnd runExplain(const ExplainOptions& options) {
-  if (options.places.empty()) return explainAll(options.device);
+  if (options.places.empty()) return explainAll(options);
   return options.places.size() == 1 ? explainTicket(options) : explainTwo(options);
 }
 
@@ -151,6 +165,10 @@ void addExplainCommand(CLI::App& app, int& exitCode) {
                    "cuda:I:shared, cuda:I:malloc: from one to the other")
       ->expected(0, 2);
   command->add_option("--device", options->device, kDeviceOption)->capture_default_str();
+  command->add_flag("--program", options->programs,
+                    "Also the programs that a triggered queue makes there, for each emitter");
+  command->add_flag("--one-process", options->oneProcess,
+                    "Two contexts of this process, instead of two processes");
   command->callback([&exitCode, options] { exitCode = runExplain(*options).report(); });
 }
 

@@ -62,6 +62,13 @@ class Trial {
   Result<TrialOutcome> message(const TrialShape& shape, unsigned times);
   // Puts the content of the file at `path` and compares the hash of what arrived with the file's.
   Result<TrialOutcome> putFile(const std::string& path, TrialMemory memory, unsigned times);
+  // Memory of this side and of the second one, with at least `bytes` each; that of an earlier call
+  // with the same kinds may be gone.
+  struct Pair {
+    Region local;
+    RemoteRegion remote;
+  };
+  Result<Pair> pairFor(TrialMemory local, TrialMemory remote, uint64_t bytes);
   // The engine that copies between these two kinds of memory, found by copying 4 KiB.
   Result<std::string> engineFor(TrialMemory local, TrialMemory remote);
 
@@ -69,10 +76,6 @@ class Trial {
   Status end();
 
  private:
-  struct Pair {
-    Region local;
-    RemoteRegion remote;
-  };
   Trial();
   // As Peer::routeOf has it: what is staged depends on the memory of this side, too.
   std::string engineOf(const Pair& pair) const;
@@ -81,7 +84,6 @@ class Trial {
   Status fill(const Region& region, uint64_t bytes, uint64_t seed);
   Result<TrialReply> reply();
   Result<TrialReply> ask(const TrialStep& step);
-  Result<Pair> pairFor(TrialMemory local, TrialMemory remote, uint64_t bytes);
   Result<int64_t> putOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);
   Result<int64_t> getOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);
   Result<int64_t> messageOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);

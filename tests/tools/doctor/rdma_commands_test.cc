@@ -102,6 +102,16 @@ TEST_F(OverRdma, TopoShowsDevicesInSoftware) {
   EXPECT_EQ(devices[0]["ports"], "active");
 }
 
+TEST_F(OverRdma, ExplainShowsTheProgramsOfATriggeredQueue) {
+  CommandRun explain({"explain", "host:private", "host:private", "--program"},
+                     with({"PEERLANE_LINKS=verbs"}));
+  ASSERT_EQ(explain.wait(), 0) << explain.err();
+  const std::string out = explain.out();
+  EXPECT_TRUE(matches(out, "receive of 9: emitter doorbell; not mapped: region \\d+ .* nic alone"))
+      << out;
+  EXPECT_TRUE(matches(out, "\n +doorbell-commit:\n +store bell = 2 \\(release\\)\n +peek:")) << out;
+}
+
 TEST_F(OverRdma, VerificationTriesEveryPath) {
   CommandRun doctor({"doctor", "--verify-rdma", "host", "sw0"}, with({"SOFTWARE_HCA_ODP=yes"}));
   EXPECT_EQ(doctor.wait(), 0) << doctor.err();

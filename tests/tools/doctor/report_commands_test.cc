@@ -234,6 +234,68 @@ TEST(ExplainCommand, SaysWhyAnEngineWasNotTaken) {
   EXPECT_EQ(out.find("host:shared -> "), std::string::npos) << "only the pair asked for";
 }
 
+// What a commit is where loads and stores reach the memory, and where an agent moves it.
+constexpr const char* kMappedPrograms =
+    "\n +emitter mapped:\n +mapped-commit:\n +copy +peer\\.remote <- local, 4096 bytes\n +add64 "
+    "peer\\.signals\\+512 \\+= 1 \\(release\\)\n +store count = 2 \\(release\\)\n +peek:\n +wait "
+    "+count >= "
+    "2\n +wait +arrived\\+576 >= 1\n +store passed = \\d+ \\(relaxed\\)\n +target +name";
+constexpr const char* kDoorbellPrograms =
+    "\n +emitter doorbell:\n +doorbell-commit:\n +store bell = 2 \\(release\\)\n +peek:\n +wait "
+    "+count "
+    ">= 2\n +wait +arrived\\+576 >= 1\n +store passed = \\d+ \\(relaxed\\)\n +target +name";
+
+void expectMappedPrograms(const std::string& out) {
+  EXPECT_TRUE(matches(out, "receive of 9: emitter mapped; not doorbell: \\S")) << out;
+  EXPECT_TRUE(matches(out, kMappedPrograms)) << out;
+  EXPECT_TRUE(matches(out, kDoorbellPrograms)) << "who asks for it has it. " << out;
+  EXPECT_TRUE(matches(out, "\n +5 +local +4096 +yes\n +6 +remote +4096 +yes\n")) << out;
+}
+
+void expectDoorbellPrograms(const std::string& out) {
+  EXPECT_TRUE(matches(out,
+                      "receive of 9: emitter doorbell; not mapped: region \\d+ of the peer is "
+                      "reached by \\w+ alone\n"))
+      << out;
+  EXPECT_TRUE(matches(out, "\n +emitter mapped: not possible: NotSupported: \\S")) << out;
+  EXPECT_TRUE(matches(out, kDoorbellPrograms)) << out;
+  EXPECT_FALSE(matches(out, "\n +5 +local")) << "its program names no memory. " << out;
+}
+
+TEST(ExplainCommand, ShowsTheProgramsOfMappedQueues) {
+  for (const Strings& more : {Strings{}, Strings{"--one-process"}}) {
+    Strings line{"explain", "host:private", "host:shared", "--program"};
+    line.insert(line.end(), more.begin(), more.end());
+    CommandRun explain(line, {more.empty() ? "PEERLANE_LINKS=shm" : "PEERLANE_LINKS=self"});
+    ASSERT_EQ(explain.wait(), 0) << explain.err();
+    EXPECT_TRUE(matches(explain.out(), more.empty() ? "\nlink shm" : "\nlink self"));
+    expectMappedPrograms(explain.out());
+  }
+}
+
+TEST(ExplainCommand, ShowsTheProgramsOfDoorbellQueues) {
+  // By cma, where the system lets one process read another's memory.
+  for (const char* engine : {"auto", "ring"}) {
+    CommandRun shm({"explain", "host:private", "host:private", "--program"},
+                   {"PEERLANE_LINKS=shm", std::string("PEERLANE_SHM_ENGINE=") + engine});
+    ASSERT_EQ(shm.wait(), 0) << shm.err();
+    expectDoorbellPrograms(shm.out());
+    EXPECT_TRUE(matches(shm.out(), "\n +4 +signals +\\d+ +yes\n")) << shm.out();
+  }
+  CommandRun tcp({"explain", "host:shared", "host:shared", "--program"}, {"PEERLANE_LINKS=tcp"});
+  ASSERT_EQ(tcp.wait(), 0) << tcp.err();
+  expectDoorbellPrograms(tcp.out());
+  EXPECT_TRUE(matches(tcp.out(), "\n +4 +signals +\\d+ +no\n")) << tcp.out();
+}
+
+TEST(ExplainCommand, ShowsProgramsOfPlacesOnly) {
+  for (const char* option : {"--program", "--one-process"}) {
+    CommandRun explain({"explain", "@/tmp/peerlane-absent", option});
+    EXPECT_EQ(explain.wait(), 2);
+    EXPECT_NE(explain.err().find(option), std::string::npos) << explain.err();
+  }
+}
+
 TEST(ExplainCommand, ShowsTheRouteToATicket) {
   CommandRun recv({"recv", "--listen", "none"}, {}, "/tmp");
   const std::string ticket = recv.firstLine();
