@@ -16,28 +16,10 @@
 #include <functional>
 #include <thread>
 
+#include "tests/fake/software_gpu_process.h"
+
 namespace peerlane {
 namespace {
-
-#define IS_OK(call) EXPECT_EQ(cudaSuccess, (call))
-
-bool inProcess(const std::function<void()>& body) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    body();
-    std::fflush(nullptr);
-    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-cudaStream_t makeStream() {
-  cudaStream_t stream = nullptr;
-  IS_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return stream;
-}
 
 // Work that ends when it is told to.
 struct Gate {

@@ -85,11 +85,11 @@ cudaError_t copyOn(const StreamPtr& stream, void* to, const void* from, size_t b
     if (isSynchronous) stream->end().wait();
     auto staged = std::make_shared<std::vector<std::byte>>(bytes);
     std::memcpy(staged->data(), from, bytes);
-    return submit(stream, [=] { Copy{to, staged->data(), bytes}(device); });
+    return submit(stream, NodeKind::kCopy, [=] { Copy{to, staged->data(), bytes}(device); });
   }
   const Copy copy{to, from, bytes};
   if (const cudaError_t failed = submit(
-          stream, [copy, device] { copy(device); }, &end))
+          stream, NodeKind::kCopy, [copy, device] { copy(device); }, &end))
     return failed;
   const bool onDevices = source.place == Place::kDevice && sink.place == Place::kDevice;
   // Into pageable memory, too, it is there when the call returns.
@@ -111,7 +111,7 @@ cudaError_t setOn(const StreamPtr& stream, void* to, int value, size_t bytes, bo
       return failDevice(device, "cudaMemset touches memory that it has no access to");
     fillBytes(to, value, bytes);
   };
-  if (const cudaError_t failed = submit(stream, work, &end)) return failed;
+  if (const cudaError_t failed = submit(stream, NodeKind::kFill, work, &end)) return failed;
   if (isSynchronous && sink.place == Place::kPinned) end.wait();
   return cudaSuccess;
 }
@@ -170,7 +170,7 @@ cudaError_t cudaMemcpyBatchAsync(void** to, void** from, size_t* sizes, size_t c
     copies.push_back({to[i], from[i], sizes[i]});
   }
   // They are in no order among themselves.
-  return note(submit(stream, [copies, device = stream->device()] {
+  return note(submit(stream, NodeKind::kCopy, [copies, device = stream->device()] {
     for (size_t i = copies.size(); i-- > 0;) copies[i](device);
   }));
 }

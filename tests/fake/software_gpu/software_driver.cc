@@ -15,6 +15,7 @@
 #include "tests/fake/software_gpu/software_graph.h"
 #include "tests/fake/software_gpu/software_nic.h"
 #include "tests/fake/software_gpu/software_stream.h"
+#include "tests/fake/software_gpu/software_words.h"
 
 namespace peerlane::softgpu {
 namespace {
@@ -157,6 +158,11 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
       *value = nicFlushOptions(device);
       break;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: *value = hasLongWordOps(); break;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: *value = hasNorWaits(); break;
+    case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES: *value = hasWordFlush(device); break;
+    // Its memory is the host's.
+    case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = -1; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: *value = !fabricFails("absent"); break;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = 0xffff; break;

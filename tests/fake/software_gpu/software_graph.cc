@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fake/software_gpu/software_graph.h"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <map>
 #include <thread>
@@ -49,16 +51,30 @@ void merge(Clock& into, const Clock& other) {
   for (const auto& [stream, nodes] : other) into[stream] = std::max(into[stream], nodes);
 }
 
+// The runtime has no name for nodes of memory operations; the driver has.
+cudaGraphNodeType typeOf(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::kKernel: return cudaGraphNodeTypeKernel;
+    case NodeKind::kCopy: return cudaGraphNodeTypeMemcpy;
+    case NodeKind::kFill: return cudaGraphNodeTypeMemset;
+    case NodeKind::kWords: return static_cast<cudaGraphNodeType>(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    case NodeKind::kHost: return cudaGraphNodeTypeHost;
+    case NodeKind::kGraph: return cudaGraphNodeTypeGraph;
+    default: return cudaGraphNodeTypeEmpty;
+  }
+}
+
 }  // namespace
 
-cudaError_t captureWork(const StreamPtr& stream, const Work& work, bool& isCaptured) {
+cudaError_t captureWork(const StreamPtr& stream, NodeKind kind, const Work& work,
+                        bool& isCaptured) {
   Captures& all = captures();
   const MutexLock lock(all.mutex);
   const auto capture = captureOf(all, stream.get());
   isCaptured = capture != nullptr;
   if (!isCaptured) return cudaSuccess;
   if (capture->isBroken) return cudaErrorStreamCaptureInvalidated;
-  capture->graph->nodes.push_back(work);
+  capture->graph->nodes.push_back({kind, work});
   capture->streams[stream.get()][stream.get()] = capture->graph->nodes.size();
   return cudaSuccess;
 }
@@ -242,6 +258,20 @@ cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t handle, cudaStreamCaptureSt
   return cudaSuccess;
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
+  std::vector<GraphNode>& all = reinterpret_cast<Graph*>(graph)->nodes;
+  if (nodes != nullptr)
+    for (size_t i = 0; i < std::min(*count, all.size()); ++i)
+      nodes[i] = reinterpret_cast<cudaGraphNode_t>(&all[i]);
+  *count = all.size();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  *type = typeOf(reinterpret_cast<GraphNode*>(node)->kind);
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete reinterpret_cast<Graph*>(graph);
   return cudaSuccess;
@@ -273,9 +303,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t streamHandle) {
   std::vector<StreamPoint> after;
   if (executable->last.stream != stream) after.push_back(executable->last);
   return note(submit(
-      stream,
+      stream, NodeKind::kGraph,
       [graph = executable->graph] {
-        for (const Work& work : graph.nodes) work();
+        for (const GraphNode& node : graph.nodes) node.work();
       },
       &executable->last, std::move(after)));
 }

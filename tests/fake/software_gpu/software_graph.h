@@ -15,7 +15,7 @@
 namespace peerlane::softgpu {
 
 // Takes the work if the stream is being captured, and says so.
-cudaError_t captureWork(const StreamPtr& stream, const Work& work, bool& isCaptured);
+cudaError_t captureWork(const StreamPtr& stream, NodeKind kind, const Work& work, bool& isCaptured);
 bool isCapturing(const StreamPtr& stream);
 // Not while a stream that would wait for it is captured.
 cudaError_t mayUseLegacyStream(int device);
@@ -31,8 +31,12 @@ cudaError_t captureWait(const StreamPtr& stream, Event& event, bool& isCaptured)
 // What a graph keeps: let go when the graph, all that was instantiated from it and all launches of
 // these have gone.
 class KeptObject;
+struct GraphNode {
+  NodeKind kind;
+  Work work;
+};
 struct Graph {
-  std::vector<Work> nodes;
+  std::vector<GraphNode> nodes;
   std::vector<std::shared_ptr<KeptObject>> kept;
 };
 struct GraphExec {

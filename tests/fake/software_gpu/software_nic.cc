@@ -55,6 +55,11 @@ int nicFlushOptions(int device) {
   return reported(device).options;
 }
 
+void flushNicWritesNow() {
+  ++flushes;
+  if (void (*const flush)() = nicFlush.load()) flush();
+}
+
 }  // namespace peerlane::softgpu
 
 using namespace peerlane::softgpu;
@@ -69,8 +74,7 @@ CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
   if (nicWritesOrdering(device) >= static_cast<int>(scope)) return CUDA_SUCCESS;
   if ((nicFlushOptions(device) & CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) == 0)
     return CUDA_ERROR_NOT_SUPPORTED;
-  ++flushes;
-  if (void (*const flush)() = nicFlush.load()) flush();
+  flushNicWritesNow();
   return CUDA_SUCCESS;
 }
 

@@ -15,6 +15,8 @@ namespace peerlane::softgpu {
 
 int nicWritesOrdering(int device);
 int nicFlushOptions(int device);
+// What a device does that flushes.
+void flushNicWritesNow();
 
 }  // namespace peerlane::softgpu
 

@@ -168,7 +168,7 @@ cudaError_t release(void* pointer, cudaStream_t handle) {
   if (found == nullptr || found->at() != pointer || found->kind != MemoryKind::kPool)
     return cudaErrorInvalidValue;
   if (isCapturing(stream)) return cudaErrorNotSupported;
-  return submit(stream, [found] { freeNow(found); });
+  return submit(stream, NodeKind::kFree, [found] { freeNow(found); });
 }
 
 }  // namespace

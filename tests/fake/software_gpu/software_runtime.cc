@@ -35,7 +35,7 @@ cudaError_t record(Event& event, const StreamPtr& stream) {
   auto time = std::make_shared<Event::Clock::time_point>();
   StreamPoint point;
   if (const cudaError_t failed = submit(
-          stream, [time] { *time = Event::Clock::now(); }, &point))
+          stream, NodeKind::kEvent, [time] { *time = Event::Clock::now(); }, &point))
     return failed;
   const MutexLock lock(event.mutex);
   event.capture = nullptr;
@@ -197,7 +197,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (const cudaError_t refused = mayWaitFor(stream)) return note(refused);
   // What the default stream would wait for next, it waits for now.
   if (stream->isLegacy())
-    if (const cudaError_t failed = submit(stream, [] {})) return note(failed);
+    if (const cudaError_t failed = submit(stream, NodeKind::kEvent, [] {})) return note(failed);
   stream->end().wait();
   return note(healthOf(stream->device()));
 }
@@ -215,7 +215,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void*
   if (deviceCount() == 0) return note(cudaErrorInsufficientDriver);
   const StreamPtr stream = findStream(handle);
   if (stream == nullptr) return note(cudaErrorInvalidResourceHandle);
-  return note(submit(stream, [=] { function(argument); }));
+  return note(submit(stream, NodeKind::kHost, [=] { function(argument); }));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t eventHandle, unsigned /*flags*/) {
@@ -231,7 +231,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t eventHandle, un
     point = event.point;
   }
   if (point.stream == nullptr || point.stream == stream) return cudaSuccess;
-  return note(submit(stream, [] {}, nullptr, {point}));
+  return note(submit(stream, NodeKind::kEvent, [] {}, nullptr, {point}));
 }
 
 // --- Events ---

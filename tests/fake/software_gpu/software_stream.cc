@@ -14,6 +14,7 @@ namespace peerlane::softgpu {
 namespace {
 
 std::atomic<uint64_t> lastStreamId{16};
+std::array<std::atomic<uint64_t>, static_cast<size_t>(NodeKind::kGraph) + 1> nodes{};
 
 // Leaked: streams outlive static objects.
 struct Streams {
@@ -55,6 +56,10 @@ std::vector<StreamPoint> endsOf(Matches&& matches) {
 }
 
 }  // namespace
+
+uint64_t nodesOf(NodeKind kind) {
+  return nodes[static_cast<size_t>(kind)];
+}
 
 bool StreamPoint::isReached() const {
   return stream == nullptr || stream->isReached(number);
@@ -175,7 +180,7 @@ void waitForDevice(int device) {
     end.wait();
 }
 
-cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point,
+cudaError_t submit(const StreamPtr& stream, NodeKind kind, Work work, StreamPoint* point,
                    std::vector<StreamPoint> after, bool holdsQueue) {
   if (isInCallback()) return cudaErrorNotPermitted;
   if (const cudaError_t failed = healthOf(stream->device())) return failed;
@@ -188,10 +193,14 @@ cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point,
       after.push_back(std::move(end));
   } else {
     bool isCaptured = false;
-    if (const cudaError_t refused = captureWork(stream, work, isCaptured)) return refused;
-    if (isCaptured) return cudaSuccess;
+    if (const cudaError_t refused = captureWork(stream, kind, work, isCaptured)) return refused;
+    if (isCaptured) {
+      ++nodes[static_cast<size_t>(kind)];
+      return cudaSuccess;
+    }
     if (stream->isBlocking()) after.push_back(legacyOf(device)->end());
   }
+  ++nodes[static_cast<size_t>(kind)];
   const StreamPoint made = stream->enqueue(std::move(work), std::move(after), holdsQueue);
   if (point != nullptr) *point = made;
   return cudaSuccess;
@@ -201,7 +210,7 @@ cudaError_t launchKernel(void* handle, const std::function<void(int device)>& ke
   const StreamPtr stream = findStream(static_cast<cudaStream_t>(handle));
   if (stream == nullptr || stream->device() != currentDevice())
     return cudaErrorInvalidResourceHandle;
-  return submit(stream, [kernel, device = stream->device()] { kernel(device); });
+  return submit(stream, NodeKind::kKernel, [kernel, device = stream->device()] { kernel(device); });
 }
 
 void loadLazily(bool isLoaded) {

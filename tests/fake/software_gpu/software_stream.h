@@ -26,6 +26,11 @@ class Capture;
 using StreamPtr = std::shared_ptr<Stream>;
 using Work = std::function<void()>;
 
+// What a piece of work is, as nodes of graphs are told apart.
+enum class NodeKind : uint8_t { kKernel, kCopy, kFill, kWords, kHost, kEvent, kFree, kGraph };
+// How many pieces of that kind the process has put on streams until now, captured ones with them.
+uint64_t nodesOf(NodeKind kind);
+
 // Somewhere in a stream: behind so much of its work.
 struct StreamPoint {
   StreamPtr stream;
@@ -98,7 +103,7 @@ void waitForDevice(int device);
 
 // As a call does that puts work on a stream: captures it, or enqueues it behind what it must wait
 // for. Failures are those of the device and of captures.
-cudaError_t submit(const StreamPtr& stream, Work work, StreamPoint* point = nullptr,
+cudaError_t submit(const StreamPtr& stream, NodeKind kind, Work work, StreamPoint* point = nullptr,
                    std::vector<StreamPoint> after = {}, bool holdsQueue = false);
 // The same for a kernel: the stream must be one of the caller's current device. The work gets the
 // device.
