@@ -74,6 +74,10 @@ class Run {
     if (reaches(word, 8, "a word"))
       std::atomic_ref<uint64_t>(*word).store(value, std::memory_order_release);
   }
+  void add(const WordStore& addition) {
+    if (addition.word == nullptr || !reaches(addition.word, 8, "a counter")) return;
+    std::atomic_ref<uint64_t>(*addition.word).fetch_add(operandNow(addition.value));
+  }
   void copy(void* to, const void* from, uint64_t bytes) {
     if (bytes > 0 && reaches(from, bytes, "a source") && reaches(to, bytes, "a destination"))
       softgpu::moveBytes(to, from, bytes);

@@ -286,6 +286,7 @@ Status launchWords(const WordLaunch& launch) {
         launch.waitsForLine
             ? run.waitLine(launch.wait.word, run.operandNow(launch.wait.atLeast), launch.wait.abort)
             : run.passes(launch.wait);
+    if (passed) run.add(launch.addition);
     if (!run.failed()) run.performTail(launch.tail, !passed);
   };
   return launched(softgpu::launchKernel(launch.stream, work), "launching a word kernel");

@@ -9,6 +9,7 @@ namespace {
 
 struct WordJob {
   WordWait wait;
+  WordStore addition;
   WordTail tail;
 };
 
@@ -20,8 +21,10 @@ __global__ void __launch_bounds__(32) wordKernel(const __grid_constant__ WordJob
                device::Waited::kReleased;
   else
     released = threadIdx.x == 0 && !passesWait(job.wait);
-  if (threadIdx.x != 0 || job.tail.isEmpty()) return;
+  if (threadIdx.x != 0 || (job.tail.isEmpty() && job.addition.word == nullptr)) return;
   device::fenceSystem();
+  if (job.addition.word != nullptr && !released)
+    (void)device::addWord(job.addition.word, operandNow(job.addition.value));
   performTail(job.tail, released);
 }
 
@@ -42,7 +45,7 @@ Status launchWords(const WordLaunch& launch) {
     return Status(Code::kInvalidArgument, "a counter line begins on 64 bytes");
   const void* kernel = launch.waitsForLine ? reinterpret_cast<const void*>(&wordKernel<true>)
                                            : reinterpret_cast<const void*>(&wordKernel<false>);
-  WordJob job{launch.wait, launch.tail};
+  WordJob job{launch.wait, launch.addition, launch.tail};
   return launchKernel({.kernel = kernel, .stream = launch.stream}, &job, "launching a word kernel");
 }
 
