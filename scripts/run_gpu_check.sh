@@ -28,6 +28,6 @@ check() {  # TOOL PROGRAM FILTER
 check memcheck gpu_transfer_tests 'DeviceTransfer.IndexedBlocksArrive:DeviceTransfer.ScatteredListsArrive:DeviceTransfer.AMiss*'
 check memcheck gpu_memory_tests 'DeviceMemory.ContextsOfOneProcess'
 check memcheck gpu_kernel_tests '*OnOneGpu*-*4GiB*'
-check racecheck gpu_kernel_tests '*BlocksByIndex*OnOneGpu*:*Step*OnOneGpu*:*MessageKernel*OnOneGpu*-*4GiB*'
+check racecheck gpu_kernel_tests '*BlocksByIndex*OnOneGpu*:*MessageKernel*OnOneGpu*-*4GiB*'
 printf '%s\n' "${summary[@]}"
 exit "$bad"

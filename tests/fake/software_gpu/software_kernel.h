@@ -19,7 +19,6 @@ namespace peerlane::kernel {
 enum KernelKind {
   kCopyKernels,
   kWordKernels,
-  kStepKernels,
   kPacketKernels,
   kRingSlotKernels,
   kPutKernels,

@@ -7,18 +7,17 @@
 #include <limits>
 
 #include "peerlane/program/kernel/message/ring_slot_kernel.h"
-#include "peerlane/program/kernel/message/step_kernel.h"
+#include "peerlane/program/stream/message/message_step.h"
 
 namespace peerlane::stream {
 
-inline bool isRing(const kernel::StepPlace& place, uint32_t slots) {
+inline bool isRing(const StepPlace& place, uint32_t slots) {
   return !place.late && place.slots == slots && place.slotDelta == 0 && slots != 0 &&
          slots <= kernel::kMostRingSlots && (slots & (slots - 1)) == 0;
 }
 
 // Reads a step on a word that counts messages as its ring.
-inline bool readRing(const kernel::Step& step, kernel::StepCode code, uint32_t slots,
-                     kernel::RingWord& word) {
+inline bool readRing(const Step& step, StepCode code, uint32_t slots, kernel::RingWord& word) {
   if (step.code != code || !step.byCursor || !isRing(step.to, slots) ||
       step.delta < std::numeric_limits<int32_t>::min() ||
       step.delta > std::numeric_limits<int32_t>::max())
@@ -28,8 +27,7 @@ inline bool readRing(const kernel::Step& step, kernel::StepCode code, uint32_t s
 }
 
 // Reads the offset of a place in the slot of `word`.
-inline bool readInSlot(const kernel::StepPlace& place, const kernel::StepPlace& word,
-                       uint16_t& at) {
+inline bool readInSlot(const StepPlace& place, const StepPlace& word, uint16_t& at) {
   if (!isRing(place, word.slots) || place.base != word.base ||
       place.strideBytes != word.strideBytes || place.offset < word.offset ||
       place.offset - word.offset >= place.strideBytes ||

@@ -4,17 +4,9 @@
 #include "peerlane/program/stream/message/ring_places.h"
 
 namespace peerlane::stream {
-namespace {
-
-using kernel::Step;
-using kernel::StepCode;
-using kernel::StepPlace;
-
-}  // namespace
-
 // wait, expected word, copy from a named place, two words by number.
 std::optional<StreamGet> StreamGet::match(std::span<const LoweredStep> steps,
-                                          const kernel::LateSource& late, uint32_t accepting) {
+                                          const LateSource& late, uint32_t accepting) {
   enum : size_t { kWait, kExpected, kCopy, kAccept, kTell, kSteps };
   if (steps.size() != kSteps || accepting != kAccept) return std::nullopt;
   StreamGet made;

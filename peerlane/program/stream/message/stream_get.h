@@ -17,8 +17,8 @@ namespace peerlane::stream {
 class StreamGet {
  public:
   // `accepting`: the step that the kernel leaves out if it leaves out the copy.
-  static std::optional<StreamGet> match(std::span<const LoweredStep> steps,
-                                        const kernel::LateSource& late, uint32_t accepting);
+  static std::optional<StreamGet> match(std::span<const LoweredStep> steps, const LateSource& late,
+                                        uint32_t accepting);
   // `stepOf`: the step of each op that may be patched.
   Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
                 const kernel::RegionTable& table, const kernel::WordStore& completion,
@@ -32,7 +32,7 @@ class StreamGet {
 class StreamGetEnd {
  public:
   static std::optional<StreamGetEnd> match(std::span<const LoweredStep> steps,
-                                           const kernel::StepPlace& accepted);
+                                           const StepPlace& accepted);
   Status launch(const StepCall& call, const kernel::WordStore& completion, bool overlapsEnd,
                 void* stream) const;
 

@@ -9,9 +9,6 @@ namespace peerlane::stream {
 namespace {
 
 using kernel::RingWord;
-using kernel::Step;
-using kernel::StepCode;
-using kernel::StepPlace;
 
 // Reads a ring whose whole slots belong to the message.
 bool readList(const StepPlace& place, uint32_t slots, RingWord& list) {

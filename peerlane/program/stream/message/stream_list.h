@@ -30,7 +30,7 @@ class StreamListPut {
  public:
   // `list`: the ring with the places. `regionsAt`: in the slot of the awaited word.
   static std::optional<StreamListPut> match(std::span<const LoweredStep> steps,
-                                            const kernel::StepPlace& list, uint32_t regionsAt);
+                                            const StepPlace& list, uint32_t regionsAt);
   Status launch(const StepCall& call, std::span<const uint32_t> stepOf, const ListRoom& room,
                 const kernel::RegionTable& table, const kernel::WordStore& completion,
                 const StreamWords& words, bool overlapsEnd, void* stream) const;

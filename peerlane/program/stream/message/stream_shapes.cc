@@ -8,9 +8,6 @@ namespace peerlane::stream {
 namespace {
 
 using kernel::RingWord;
-using kernel::Step;
-using kernel::StepCode;
-using kernel::StepPlace;
 
 // Reads the steps one by one; one step that does not fit makes the whole program not fit.
 class Reader {
@@ -172,7 +169,7 @@ Status StreamPackets::launch(const StepCall& call, const kernel::WordStore& comp
 }
 
 std::optional<StreamPut> StreamPut::match(std::span<const LoweredStep> steps,
-                                          const kernel::LateSource& late) {
+                                          const LateSource& late) {
   StreamPut made;
   kernel::PutJob& job = made.launch_.job;
   Reader reader(steps);

@@ -3,8 +3,7 @@
 // Programs of a shape for which there is a kernel of its own. StreamRingSlot: the words of one ring
 // slot, without a copy (ring-slot kernel). StreamPackets: a side of a message in LL packets.
 // StreamPut: the sender's side of rendezvous-put, a copy to the place that a ring names. match()
-// recognises them by their steps alone, whichever protocol made the program. The step kernel runs
-// all other programs but those with LL packets, which it cannot run. Immutable once made.
+// recognises them by their steps alone, whichever protocol made the program. Immutable once made.
 #pragma once
 
 #include <optional>
@@ -15,7 +14,7 @@
 #include "peerlane/program/kernel/message/packet_kernel.h"
 #include "peerlane/program/kernel/message/put_kernel.h"
 #include "peerlane/program/kernel/message/ring_slot_kernel.h"
-#include "peerlane/program/kernel/message/step_kernel.h"
+#include "peerlane/program/stream/message/message_step.h"
 
 namespace peerlane::stream {
 
@@ -24,13 +23,6 @@ namespace peerlane::stream {
 struct StreamWords {
   uint32_t* arrivals = nullptr;
   kernel::PutPlace* place = nullptr;
-};
-
-// A step of a lowered program, and the properties of its op on which patches and matching depend.
-struct LoweredStep {
-  kernel::Step step;
-  bool isLocalTo = false;  // the word or destination is this side's
-  bool packets = false;    // copies into or out of LL packets, and waits for them
 };
 
 inline constexpr uint32_t kNoStep = ~uint32_t{0};
@@ -73,8 +65,7 @@ class StreamPackets {
 
 class StreamPut {
  public:
-  static std::optional<StreamPut> match(std::span<const LoweredStep> steps,
-                                        const kernel::LateSource& late);
+  static std::optional<StreamPut> match(std::span<const LoweredStep> steps, const LateSource& late);
   Status launch(const StepCall& call, std::span<const uint32_t> stepOf,
                 const kernel::RegionTable& table, const kernel::WordStore& completion,
                 const StreamWords& words, bool overlapsEnd, void* stream) const;

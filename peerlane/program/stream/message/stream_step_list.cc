@@ -2,23 +2,18 @@
 #include "peerlane/program/stream/message/stream_step_list.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 namespace peerlane::stream {
 namespace {
 
-using kernel::Step;
-using kernel::StepCode;
-using kernel::StepPlace;
-
 // The device sets up a launch that follows another of the library's while that one ends: 0.9 us
-// less for a message and its answer in a graph, and no loss on a stream (measured on H200 with step
-// kernels).
+// less for a message and its answer in a graph, and no loss on a stream (measured on H200 with a
+// kernel that interpreted steps).
 constexpr bool kOverlapsEnd = true;
 
 Status unsupported(const char* what) {
-  return Status(Code::kNotSupported, std::string("a step kernel cannot do ") + what);
+  return Status(Code::kNotSupported, std::string("kernels of messages cannot do ") + what);
 }
 
 Result<StepPlace> placeOf(const Program& program, const Binding& binding, const Place& place) {
@@ -38,6 +33,12 @@ Result<StepPlace> placeOf(const Program& program, const Binding& binding, const 
     made.slotDelta = place.slotDelta;
   }
   return made;
+}
+
+Result<LateSource> lateSource(const Program& program, const Binding& binding,
+                              const StepRules::Lookup& lookup) {
+  PEERLANE_ASSIGN(const StepPlace envelope, placeOf(program, binding, lookup.slot));
+  return LateSource{envelope, lookup.allocationAt, lookup.generationAt, lookup.offsetAt};
 }
 
 // A store to the peer needs a fence only if this program wrote to the peer before it, because the
@@ -62,6 +63,7 @@ Result<std::unique_ptr<StreamStepList>> StreamStepList::lower(const Program& pro
                                                               const Binding& binding,
                                                               const StepRules& rules) {
   auto made = std::make_unique<StreamStepList>();
+  std::vector<LoweredStep> steps;
   std::vector<uint32_t> expected(rules.expected.size());
   bool waited = false, copiesLate = false, hasPackets = false;
   for (size_t i = 0; i < program.ops.size(); ++i) {
@@ -97,55 +99,53 @@ Result<std::unique_ptr<StreamStepList>> StreamStepList::lower(const Program& pro
       }
       default: return unsupported("lists, additions, fences and flushes");
     }
-    made->stepOf_.push_back(static_cast<uint32_t>(made->steps_.size()));
-    made->steps_.push_back({step, toLocal, packets});
+    made->stepOf_.push_back(static_cast<uint32_t>(steps.size()));
+    steps.push_back({step, toLocal, packets});
     if (op.code != OpCode::kWait || waited) continue;
     waited = true;
     for (size_t e = 0; e < rules.expected.size(); ++e) {
       Step check;
       check.code = StepCode::kExpect;
       PEERLANE_ASSIGN(check.to, placeOf(program, binding, rules.expected[e].place));
-      expected[e] = static_cast<uint32_t>(made->steps_.size());
-      made->steps_.push_back({check, true});
+      expected[e] = static_cast<uint32_t>(steps.size());
+      steps.push_back({check, true});
     }
   }
   made->stepOf_.insert(made->stepOf_.end(), expected.begin(), expected.end());
-  if (made->steps_.size() > kernel::kMostSteps) return unsupported("so many steps in one launch");
   if (hasPackets) {
-    made->packets_ = StreamPackets::match(made->steps_);
+    made->packets_ = StreamPackets::match(steps);
     if (!made->packets_) return unsupported("LL packets but for a side of a small message");
   } else if (rules.lookup.list.target != kNoTarget) {
     PEERLANE_ASSIGN(const StepPlace list, placeOf(program, binding, rules.lookup.list));
     made->names_ = static_cast<const StreamRegionNames*>(rules.lookup.names);
     if (made->names_ != nullptr)
-      made->listPut_ = StreamListPut::match(made->steps_, list, rules.lookup.regionsAt);
+      made->listPut_ = StreamListPut::match(steps, list, rules.lookup.regionsAt);
     if (!made->listPut_) return unsupported("lists of pieces but for the sender of a message");
   } else if (rules.lookup.names != nullptr) {
-    PEERLANE_ASSIGN(made->late_.envelope, placeOf(program, binding, rules.lookup.slot));
-    made->late_.allocationAt = rules.lookup.allocationAt;
-    made->late_.generationAt = rules.lookup.generationAt;
-    made->late_.offsetAt = rules.lookup.offsetAt;
+    PEERLANE_ASSIGN(const LateSource late, lateSource(program, binding, rules.lookup));
     made->names_ = static_cast<const StreamRegionNames*>(rules.lookup.names);
-    made->late_.table = made->names_->table();
     if (rules.acceptingStore == StepRules::kNoOp)
-      made->put_ = StreamPut::match(made->steps_, made->late_);
+      made->put_ = StreamPut::match(steps, late);
     else if (rules.acceptingStore < program.ops.size())
-      made->get_ = StreamGet::match(made->steps_, made->late_, made->stepOf_[rules.acceptingStore]);
+      made->get_ = StreamGet::match(steps, late, made->stepOf_[rules.acceptingStore]);
   } else if (copiesLate) {
     return Status(Code::kInternal, "late targets without a table to find them in");
   } else if (rules.copiesWords) {
-    made->listHead_ = StreamListHead::match(made->steps_);
+    made->listHead_ = StreamListHead::match(steps);
     if (!made->listHead_) return unsupported("words of a call but for the receiver of a list");
   } else if (rules.accepted.target != kNoTarget) {
     PEERLANE_ASSIGN(const StepPlace accepted, placeOf(program, binding, rules.accepted));
-    made->getEnd_ = StreamGetEnd::match(made->steps_, accepted);
+    made->getEnd_ = StreamGetEnd::match(steps, accepted);
   } else {
-    made->ringSlot_ = StreamRingSlot::match(made->steps_);
+    made->ringSlot_ = StreamRingSlot::match(steps);
   }
   if (rules.acceptingStore != StepRules::kNoOp && !made->get_)
     return unsupported("stores that are left out with copies");
   if (rules.accepted.target != kNoTarget && !made->getEnd_)
     return unsupported("a look at what was accepted");
+  // Not in the program's order, as OrderedProgram does it: a stream may wait only for pinned words,
+  // and those of messages lie in memory of the GPU.
+  if (!made->hasKernel()) return unsupported("a program that is no side of a message");
   return made;
 }
 
@@ -158,8 +158,7 @@ Status StreamStepList::launch(const StepCall& call, const kernel::WordStore& com
   if (get_)
     return get_->launch(call, stepOf_, names_->table(), completion, words, kOverlapsEnd, stream);
   if (getEnd_) return getEnd_->launch(call, completion, kOverlapsEnd, stream);
-  if (listHead_ || listPut_) return launchList(call, completion, words, room, stream);
-  return launchSteps(call, completion, words, stream);
+  return launchList(call, completion, words, room, stream);
 }
 
 Status StreamStepList::launchList(const StepCall& call, const kernel::WordStore& completion,
@@ -170,54 +169,6 @@ Status StreamStepList::launchList(const StepCall& call, const kernel::WordStore&
   if (listHead_) return listHead_->launch(call, stepOf_, *room, completion, kOverlapsEnd, stream);
   return listPut_->launch(call, stepOf_, *room, names_->table(), completion, words, kOverlapsEnd,
                           stream);
-}
-
-// Any shape, by one block.
-Status StreamStepList::launchSteps(const StepCall& call, const kernel::WordStore& completion,
-                                   const StreamWords& words, void* stream) const {
-  std::array<Step, kernel::kMostSteps> steps{};
-  for (size_t i = 0; i < steps_.size(); ++i) steps[i] = steps_[i].step;
-  for (uint32_t i = 0; i < call.patchCount; ++i) {
-    const StepPatch& patch = call.patches[i];
-    const uint32_t at = stepOf_[patch.op];
-    Step& step = steps[at];
-    if (step.code != StepCode::kCopy) {
-      step.delta = patch.value;
-      continue;
-    }
-    step.bytes = patch.bytes;
-    if (patch.address == nullptr) continue;
-    StepPlace& local = steps_[at].isLocalTo ? step.to : step.from;
-    local = {};
-    local.base = patch.address;
-  }
-  kernel::StepLaunch launch;
-  launch.steps = steps.data();
-  launch.count = static_cast<uint32_t>(steps_.size());
-  launch.late = late_;
-  if (names_ != nullptr) launch.late.table = names_->table();
-  if (call.cursorWord == nullptr) {
-    launch.cursor = call.cursor;
-  } else {
-    launch.cursorWord = reinterpret_cast<uint64_t*>(call.cursorWord);
-    launch.advance = call.advance;
-    const auto offset = static_cast<int64_t>(call.cursor);
-    for (uint32_t i = 0; i < launch.count; ++i) {
-      if (steps[i].byCursor) steps[i].delta += offset;
-      steps[i].to.slotDelta += offset;
-      steps[i].from.slotDelta += offset;
-    }
-    launch.late.envelope.slotDelta += offset;
-  }
-  launch.abort = reinterpret_cast<const uint64_t*>(call.abort);
-  launch.completion = completion;
-  launch.fault = reinterpret_cast<uint64_t*>(call.fault);
-  launch.faultValue = call.faultValue;
-  launch.ended = reinterpret_cast<uint64_t*>(call.ended);
-  launch.arrivals = words.arrivals;
-  launch.overlapsEnd = kOverlapsEnd;
-  launch.stream = stream;
-  return kernel::launchSteps(launch);
 }
 
 }  // namespace peerlane::stream

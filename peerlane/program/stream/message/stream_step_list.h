@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamStepList: the step list of CUDA streams: a program of waits, copies and stores as one or
-// two launches, of a kernel made for its shape where there is one, else of the step kernel.
-// Immutable once made.
+// StreamStepList: the step list of CUDA streams: a side of a message as one or two launches of the
+// kernel that is made for its shape. Immutable once made.
 #pragma once
 
 #include <memory>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "peerlane/program/device/step_list.h"
-#include "peerlane/program/kernel/message/step_kernel.h"
 #include "peerlane/program/model/binding.h"
 #include "peerlane/program/model/program.h"
 #include "peerlane/program/stream/message/stream_get.h"
@@ -22,7 +20,7 @@ namespace peerlane::stream {
 
 class StreamStepList final : public StepList {
  public:
-  // kNotSupported naming what a step kernel cannot do.
+  // kNotSupported for a program of any other shape, or naming what no kernel of messages does.
   static Result<std::unique_ptr<StreamStepList>> lower(const Program& program,
                                                        const Binding& binding,
                                                        const StepRules& rules);
@@ -31,8 +29,8 @@ class StreamStepList final : public StepList {
   // `room`: that of this call, if it needs some. With the device current.
   Status launch(const StepCall& call, const kernel::WordStore& completion, const StreamWords& words,
                 const ListRoom* room, void* stream) const;
-  // The kernel that runs it: "packets", "ring slot", "put", "get", "get end", "list head", "list"
-  // or "steps".
+  // The kernel that runs it: "packets", "ring slot", "put", "get", "get end", "list head" or
+  // "list".
   const char* kernelName() const {
     return packets_    ? "packets"
            : ringSlot_ ? "ring slot"
@@ -40,19 +38,17 @@ class StreamStepList final : public StepList {
            : get_      ? "get"
            : getEnd_   ? "get end"
            : listHead_ ? "list head"
-           : listPut_  ? "list"
-                       : "steps";
+                       : "list";
   }
 
  private:
+  bool hasKernel() const {
+    return packets_ || ringSlot_ || put_ || get_ || getEnd_ || listHead_ || listPut_;
+  }
   Status launchList(const StepCall& call, const kernel::WordStore& completion,
                     const StreamWords& words, const ListRoom* room, void* stream) const;
-  Status launchSteps(const StepCall& call, const kernel::WordStore& completion,
-                     const StreamWords& words, void* stream) const;
 
-  std::vector<LoweredStep> steps_;
   std::vector<uint32_t> stepOf_;  // of ops, then of expected words
-  kernel::LateSource late_;
   const StreamRegionNames* names_ = nullptr;
   std::optional<StreamPackets> packets_;
   std::optional<StreamRingSlot> ringSlot_;

@@ -16,7 +16,6 @@
 #include "peerlane/program/kernel/message/packet_kernel.h"
 #include "peerlane/program/kernel/message/put_kernel.h"
 #include "peerlane/program/kernel/message/ring_slot_kernel.h"
-#include "peerlane/program/kernel/message/step_kernel.h"
 #include "peerlane/program/kernel/resident/resident_kernel.h"
 #include "peerlane/program/stream/capture/stream_capture.h"
 #include "peerlane/program/stream/copy/stream_program.h"
@@ -170,7 +169,6 @@ Status StreamExecutor::open() {
   const RelaxedCapture relaxed;
   PEERLANE_RETURN_IF_ERROR(kernel::loadCopyKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadWordKernels());
-  PEERLANE_RETURN_IF_ERROR(kernel::loadStepKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadPacketKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadRingSlotKernels());
   PEERLANE_RETURN_IF_ERROR(kernel::loadPutKernels());
