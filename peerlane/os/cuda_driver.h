@@ -32,6 +32,7 @@ namespace peerlane::cuda {
   ENTRY(cuCtxPopCurrent, 4000)                         \
   ENTRY(cuCtxEnablePeerAccess, 4000)                   \
   ENTRY(cuDeviceCanAccessPeer, 4000)                   \
+  ENTRY(cuDeviceGetP2PAttribute, 8000)                 \
   ENTRY(cuPointerGetAttribute, 4000)                   \
   ENTRY(cuPointerGetAttributes, 7000)                  \
   ENTRY(cuPointerSetAttribute, 6000)                   \
@@ -60,6 +61,7 @@ namespace peerlane::cuda {
   ENTRY(cuMemcpyAsync, 4000)                           \
   ENTRY(cuStreamWaitValue64, 11070)                    \
   ENTRY(cuStreamWriteValue64, 11070)                   \
+  ENTRY(cuStreamBatchMemOp, 11070)                     \
   ENTRY(cuStreamGetId, 12000)                          \
   ENTRY(cuStreamGetCtx, 9020)                          \
   ENTRY(cuStreamIsCapturing, 10000)                    \
