@@ -19,7 +19,7 @@ ROOMS = {
                          "message/stream", "message/staged", "communicator", "port", "trigger"],
     "peerlane/program": ["model", "words", "ring", "cpu", "device", "kernel/launch", "kernel/copy", "kernel/message",
                          "kernel/resident", "stream/pools", "stream/message", "stream/queues", "stream/copy",
-                         "stream/capture", "stream/submit"],
+                         "stream/ordered", "stream/capture", "stream/submit"],
     "peerlane/session": ["wire", "staging", "line", "peer", "context"],
     "peerlane/memory": [".", "cuda"],
     "peerlane/p2p": [".", "stream", "segment", "pair", "process", "calls"],

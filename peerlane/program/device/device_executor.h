@@ -127,16 +127,24 @@ class DeviceExecutor {
   // below).
   virtual bool owns(DeviceStream stream) = 0;
 
-  // Errors: kNotSupported naming the op that a stream cannot do, kOutOfMemory.
+  // Any program whose ops a stream can do. One of copies, with at most an addition to a signal
+  // behind them, goes everywhere below. One that has anything else, or another order, is for post()
+  // and capture() alone; it adds to the word itself, and may wait only for words in pinned host
+  // memory, so that a CPU can release it: 64-bit `>=` by poison (program/device/poison.h), others
+  // by a value that satisfies them. Errors: kNotSupported naming the op that a stream cannot do and
+  // what it could, kInvalidArgument, kOutOfMemory.
   virtual Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program,
                                                          const Binding& binding,
                                                          const Preferences& preferences) = 0;
   // `stream`: none means one of the executor's own. Errors: kInvalidArgument (a stream of another
-  // GPU), kUnavailable (graphs hold all words of the signal), kNotSupported (the stream is being
-  // captured), kSystem (the device has failed). After an error nothing was enqueued, unless it is
-  // kSystem.
+  // GPU, too few cursors), kUnavailable (graphs hold all words of the signal), kNotSupported (the
+  // stream is being captured), kSystem (the device has failed). After an error nothing was
+  // enqueued, unless it is kSystem. `cursors`: one for each that the program has; this post's
+  // numbers. After a post of a program that waits, the caller must call waitEnded() exactly once
+  // after it has seen the end of the post.
   virtual Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
-                                  const DeviceIndices& indices = {}) = 0;
+                                  const DeviceIndices& indices = {},
+                                  std::span<const uint64_t> cursors = {}) = 0;
   // A deferred submission, for a caller that must not block where a stream takes no more work (a
   // turn of the progress engine): another thread makes the post, on a stream of the executor's own,
   // as soon as it can. That thread posts in the order of these calls. Requires: the program adds to
@@ -192,6 +200,9 @@ class DeviceExecutor {
   virtual bool isCapturing(DeviceStream stream) = 0;
   // `program` must live as long as the work. `fault`, a borrowed word, becomes 1 when block numbers
   // in device memory were out of range. Block numbers in host memory are read once, at the capture.
+  // Every replay of a program in its order waits for and stores the same numbers; it looks at no
+  // abort word, and where it waits, the caller must call waitEnded() exactly once after the graph
+  // is gone. kNotSupported if it has cursors.
   virtual Result<std::unique_ptr<CapturedWork>> capture(DeviceProgram& program, DeviceStream stream,
                                                         const DeviceIndices& indices,
                                                         const std::atomic<uint64_t>* abort,

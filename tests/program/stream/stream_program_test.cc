@@ -89,5 +89,20 @@ TEST(StreamProgram, LeavesACopyAfterAListApart) {
             3u);
 }
 
+// The copies of one program are made in any order; the general way keeps it.
+TEST(StreamProgram, LeavesCopiesInOrderToOthers) {
+  Neighbours memories;
+  const auto refuses = [&](const Program& program) {
+    return StreamProgram::lower(program, memories.binding(), {}, EngineChoice()).status().code() ==
+           Code::kNotSupported;
+  };
+  const Place here{.target = 0}, there{.target = 2}, behind{.target = 2, .offset = 16};
+  EXPECT_FALSE(refuses(builder().copy(there, here, 16).copy(behind, here, 16).build()));
+  EXPECT_TRUE(refuses(builder().copy(there, here, 16).copy(behind, there, 16).build())) << "reads";
+  EXPECT_TRUE(refuses(builder().copy(there, here, 16).copy(here, behind, 16).build())) << "writes";
+  EXPECT_TRUE(refuses(builder().copy(there, here, 17).copy(behind, here, 16).build())) << "twice";
+  EXPECT_TRUE(refuses(builder().copy(there, here, 16).fence().copy(behind, here, 16).build()));
+}
+
 }  // namespace
 }  // namespace peerlane::stream

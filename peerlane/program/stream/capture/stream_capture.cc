@@ -186,6 +186,21 @@ Result<std::unique_ptr<CapturedWork>> StreamCapture::copies(const StreamProgram&
   return std::unique_ptr<CapturedWork>(std::move(work));
 }
 
+// It needs no words of the graph's own: its memory operations and copies have constants alone.
+Result<std::unique_ptr<CapturedWork>> StreamCapture::ordered(OrderedProgram& program,
+                                                             void* stream) {
+  if (program.hasCursors())
+    return Status(Code::kNotSupported,
+                  "a program with cursors cannot become part of a graph in its order: every replay "
+                  "would repeat the numbers of the first; accepted: constants alone");
+  if (program.waits()) CudaReclaimer::instance().waitBegins();  // a replay may wait at any time
+  if (const Status status = program.enqueue({.stream = stream}); !status.isOk()) {
+    if (program.waits()) CudaReclaimer::instance().waitEnded();
+    return status;
+  }
+  return std::unique_ptr<CapturedWork>(std::make_unique<Work>(*this));
+}
+
 Result<std::unique_ptr<CapturedWork>> StreamCapture::wait(void* stream, const std::byte* line,
                                                           uint64_t value, uint64_t perReplay,
                                                           const std::atomic<uint64_t>* abort) {

@@ -17,6 +17,7 @@
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/stream/capture/graph_words.h"
 #include "peerlane/program/stream/copy/stream_program.h"
+#include "peerlane/program/stream/ordered/ordered_program.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
 #include "peerlane/program/stream/pools/pinned_pool.h"
 #include "peerlane/program/stream/queues/counter_words.h"
@@ -46,6 +47,8 @@ class StreamCapture {
                                                const DeviceIndices& indices,
                                                const std::atomic<uint64_t>* abort,
                                                std::atomic<uint64_t>* fault);
+  // Errors: kNotSupported for a program with cursors, whose values would be constants of the graph.
+  Result<std::unique_ptr<CapturedWork>> ordered(OrderedProgram& program, void* stream);
   Result<std::unique_ptr<CapturedWork>> wait(void* stream, const std::byte* line, uint64_t value,
                                              uint64_t perReplay,
                                              const std::atomic<uint64_t>* abort);

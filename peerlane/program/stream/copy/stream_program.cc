@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "peerlane/program/stream/copy/copy_ranges.h"
+
 namespace peerlane::stream {
 namespace {
 
@@ -200,60 +202,82 @@ kernel::PieceList StreamProgram::writeDescriptors(std::byte* at, std::byte* seen
           .isFar = seenAt == at};
 }
 
+Status StreamProgram::addOp(const Program& program, const Op& op, const Binding& binding,
+                            PinnedPool* pool) {
+  if (counter_ != nullptr) return unsupported("an op after an addition");
+  if (op.code == OpCode::kFence || op.code == OpCode::kFlush) {
+    isFenced_ = true;
+    return Status::ok();
+  }
+  if (op.code == OpCode::kAdd64 && op.operand.cursor == kNoCursor) {
+    PEERLANE_ASSIGN(counter_, placeOf(binding, op.to.target, op.to.offset, sizeof(uint64_t)));
+    counterAdd_ = static_cast<uint64_t>(op.operand.delta);
+    return Status::ok();
+  }
+  if (op.code != OpCode::kCopy && op.code != OpCode::kCopyList)
+    return unsupported("waits and stores of a message protocol");
+  if (isFenced_) return unsupported("copies after a fence");
+  TargetId to = op.to.target;
+  if (op.code == OpCode::kCopy) {
+    if (program.targets[to].slots > 0 || program.targets[op.from.target].slots > 0)
+      return unsupported("copies of rings' slots");
+    PEERLANE_RETURN_IF_ERROR(
+        addCopy(binding, {to, op.from.target, op.to.offset, op.from.offset, op.bytes}));
+  } else {
+    const CopyLayout& list = program.lists[op.list];
+    PEERLANE_RETURN_IF_ERROR(addList(binding, list, pool));
+    to = list.kind == CopyLayout::Kind::kScattered ? list.segments.front().to : list.first.to;
+  }
+  isPut_ = program.targets[to].side == Side::kRemote;
+  return Status::ok();
+}
+
+void StreamProgram::choose(const DeviceExecutor::Preferences& preferences,
+                           const EngineChoice& choice) {
+  const uint64_t count = blocks_.blockBytes != 0
+                             ? std::max<uint64_t>(1, indexed_ ? 2 : blocks_.count)
+                             : pieces().size();
+  engine_ = preferences.engine;
+  ctas_ = preferences.ctas;
+  if (preferences.engine == Engine::kAuto) {
+    engine_ =
+        preferences.ctas != 0 || indexed_ ? Engine::kSm : choice.choose(isPut_, count, bytes_);
+    kernelBehindWork_ = choice.prefersKernelBehindWork(count, bytes_);
+    kernelOnOwnStreams_ =
+        kernelBehindWork_ ||
+        (preferences.repeated && choice.prefersKernelOnOwnStreams(isPut_, count, bytes_));
+  }
+  if (engine_ == Engine::kInline) ctas_ = 1;
+  // Few thread blocks read from a peer faster with bulk copies, and write faster without them.
+  if (ctas_ != 0 && ctas_ <= 16 && engine_ == Engine::kSm && !isPut_)
+    method_ = kernel::CopyMethod::kBulk;
+}
+
 Result<std::unique_ptr<StreamProgram>> StreamProgram::lower(
-    const Program& program, const Binding& binding, const DeviceExecutor::Preferences& preferences,
-    const EngineChoice& choice, PinnedPool* pool) {
+    const Program& program, std::span<const Op> ops, const Binding& binding,
+    const DeviceExecutor::Preferences& preferences, const EngineChoice& choice, PinnedPool* pool) {
   auto made = std::make_unique<StreamProgram>();
   if (std::any_of(program.targets.begin(), program.targets.end(),
                   [](const Target& target) { return target.packets; }))
     return unsupported("copies into LL packets by itself");
-  for (const Op& op : program.ops) {
-    const bool copies = op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
-    if (made->counter_ != nullptr) return unsupported("an op after an addition");
-    if (copies && !op.to.slotDelta && op.code == OpCode::kCopy) {
-      PEERLANE_RETURN_IF_ERROR(made->addCopy(
-          binding, {op.to.target, op.from.target, op.to.offset, op.from.offset, op.bytes}));
-    } else if (op.code == OpCode::kCopyList) {
-      PEERLANE_RETURN_IF_ERROR(
-          made->addList(binding, program.lists[op.list], preferences.isPostedNow ? pool : nullptr));
-    } else if (op.code == OpCode::kAdd64 && op.operand.cursor == kNoCursor) {
-      PEERLANE_ASSIGN(made->counter_,
-                      placeOf(binding, op.to.target, op.to.offset, sizeof(uint64_t)));
-      made->counterAdd_ = static_cast<uint64_t>(op.operand.delta);
-    } else if (op.code != OpCode::kFlush && op.code != OpCode::kFence) {
-      return unsupported("waits and stores of a message protocol");
-    }
-    if (copies) {
-      const TargetId to = op.code == OpCode::kCopy ? op.to.target
-                          : program.lists[op.list].kind == CopyLayout::Kind::kScattered
-                              ? program.lists[op.list].segments.front().to
-                              : program.lists[op.list].first.to;
-      made->isPut_ = program.targets[to].side == Side::kRemote;
-    }
+  const auto isCopy = [](const Op& op) {
+    return op.code == OpCode::kCopy || op.code == OpCode::kCopyList;
+  };
+  const bool areSeveral = std::count_if(ops.begin(), ops.end(), isCopy) > 1;
+  CopyRanges ranges;
+  for (const Op& op : ops) {
+    PEERLANE_RETURN_IF_ERROR(
+        made->addOp(program, op, binding, preferences.isPostedNow ? pool : nullptr));
+    if (!areSeveral || !isCopy(op)) continue;
+    const CopyRanges::Touched touched = CopyRanges::of(program, binding, op);
+    if (ranges.meets(touched)) return unsupported("copies that need an order");
+    ranges.add(touched);
   }
   // Posts that are repeated read pieces from the device's memory; that is faster than numbers from
   // the host's.
   if (preferences.repeated && !made->toNumbers_.empty())
     PEERLANE_RETURN_IF_ERROR(made->expandBlocks());
-  const uint64_t count = made->blocks_.blockBytes != 0
-                             ? std::max<uint64_t>(1, made->indexed_ ? 2 : made->blocks_.count)
-                             : made->pieces().size();
-  made->engine_ = preferences.engine;
-  made->ctas_ = preferences.ctas;
-  if (preferences.engine == Engine::kAuto)
-    made->engine_ = preferences.ctas != 0 || made->indexed_
-                        ? Engine::kSm
-                        : choice.choose(made->isPut_, count, made->bytes_);
-  if (preferences.engine == Engine::kAuto) {
-    made->kernelBehindWork_ = choice.prefersKernelBehindWork(count, made->bytes_);
-    made->kernelOnOwnStreams_ =
-        made->kernelBehindWork_ || (preferences.repeated && choice.prefersKernelOnOwnStreams(
-                                                                made->isPut_, count, made->bytes_));
-  }
-  if (made->engine_ == Engine::kInline) made->ctas_ = 1;
-  // Few thread blocks read from a peer faster with bulk copies, and write faster without them.
-  if (made->ctas_ != 0 && made->ctas_ <= 16 && made->engine_ == Engine::kSm && !made->isPut_)
-    made->method_ = kernel::CopyMethod::kBulk;
+  made->choose(preferences, choice);
   return made;
 }
 

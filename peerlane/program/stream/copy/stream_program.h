@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StreamProgram: a program lowered for one GPU: the pieces or blocks to copy, the counter to add
-// to, and the engine that copies. Immutable once made, but for descriptors in device memory that
-// the executor adds.
+// StreamProgram: a program of copies, or a run of copies of a longer one, lowered for one GPU: the
+// pieces or blocks to copy, in no order among themselves, the counter to add to, and the engine
+// that copies. Immutable once made, but for descriptors in device memory that the executor adds.
 #pragma once
 
 #include <memory>
@@ -14,24 +14,38 @@
 #include "peerlane/program/device/device_executor.h"
 #include "peerlane/program/kernel/copy/copy_kernel.h"
 #include "peerlane/program/stream/copy/engine_choice.h"
+#include "peerlane/program/stream/copy/lowered_program.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
 #include "peerlane/program/stream/pools/far_pieces.h"
 
 namespace peerlane::stream {
 
-class StreamProgram final : public DeviceProgram {
+class StreamProgram final : public LoweredProgram {
  public:
-  StreamProgram() = default;
+  StreamProgram() : LoweredProgram(/*isOrdered=*/false) {}
   ~StreamProgram() override { SpareVector<kernel::CopyPiece>::giveBack(std::move(pieces_)); }
   StreamProgram(const StreamProgram&) = delete;
   StreamProgram& operator=(const StreamProgram&) = delete;
 
-  // Any number of copies and lists, then at most one addition. kNotSupported naming any other op.
+  // Any number of copies and lists, then at most one addition. kNotSupported naming any other op,
+  // a fence or flush that copies follow, and a copy that meets what one before it touched.
   // `pool`: where a long list may go if the preferences say that it is posted now.
   static Result<std::unique_ptr<StreamProgram>> lower(
       const Program& program, const Binding& binding,
       const DeviceExecutor::Preferences& preferences, const EngineChoice& choice,
+      PinnedPool* pool = nullptr) {
+    return lower(program, program.ops, binding, preferences, choice, pool);
+  }
+  // The same of some ops of the program, which stand in a row in it.
+  static Result<std::unique_ptr<StreamProgram>> lower(
+      const Program& program, std::span<const Op> ops, const Binding& binding,
+      const DeviceExecutor::Preferences& preferences, const EngineChoice& choice,
       PinnedPool* pool = nullptr);
+  // Requires: prepare() made it of a program of copies.
+  static StreamProgram& of(DeviceProgram& program) {
+    PEERLANE_CHECK(!static_cast<LoweredProgram&>(program).isOrdered());
+    return static_cast<StreamProgram&>(program);
+  }
   Engine engine() const override { return engine_; }
   uint64_t bytes() const override { return bytes_; }
 
@@ -79,6 +93,8 @@ class StreamProgram final : public DeviceProgram {
   kernel::PieceList writeDescriptors(std::byte* at, std::byte* seenAt) const;
 
  private:
+  Status addOp(const Program& program, const Op& op, const Binding& binding, PinnedPool* pool);
+  void choose(const DeviceExecutor::Preferences& preferences, const EngineChoice& choice);
   Status addCopy(const Binding& binding, const Segment& segment);
   Status addSegments(const Binding& binding, const std::vector<Segment>& segments,
                      PinnedPool* pool);
@@ -98,6 +114,7 @@ class StreamProgram final : public DeviceProgram {
   uint64_t bytes_ = 0;
   std::byte* counter_ = nullptr;
   uint64_t counterAdd_ = 0;
+  bool isFenced_ = false;  // no copy may follow
   Engine engine_ = Engine::kAuto;
   bool kernelBehindWork_ = false;
   bool kernelOnOwnStreams_ = false;

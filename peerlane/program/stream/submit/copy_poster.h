@@ -22,6 +22,8 @@ class CopyPoster {
   Result<DevicePost> post(StreamProgram& program, SubmissionQueue& queue,
                           const DeviceIndices& indices, const CounterWords::Claim* counter,
                           bool behindWait = false, const std::atomic<uint64_t>* abort = nullptr);
+  // By which others post copies without a completion word.
+  CopyEngine& engine() { return copyEngine_; }
   std::string explain() const { return copyEngine_.explain(); }
 
  private:

@@ -23,10 +23,12 @@
 #include "peerlane/program/stream/message/lane_areas.h"
 #include "peerlane/program/stream/message/stream_region_names.h"
 #include "peerlane/program/stream/message/stream_step_list.h"
+#include "peerlane/program/stream/ordered/ordered_program.h"
 #include "peerlane/program/stream/pools/descriptor_arena.h"
 #include "peerlane/program/stream/pools/lent_words.h"
 #include "peerlane/program/stream/queues/counter_words.h"
 #include "peerlane/program/stream/submit/copy_poster.h"
+#include "peerlane/program/stream/submit/program_lowering.h"
 #include "peerlane/program/stream/submit/relaxed_capture.h"
 #include "peerlane/program/stream/submit/resident_port.h"
 #include "peerlane/program/stream/submit/stream_queue.h"
@@ -44,9 +46,6 @@ constexpr uint32_t kMostCaptured = 1024;
 constexpr size_t kDeviceMemoryBytes = size_t{2} << 20;
 constexpr uint32_t kPinnedOrder = 22;
 constexpr uint32_t kOwnStreams = 4;
-// The descriptors of a plan with more pieces lie in the GPU's memory, because a launch copies its
-// parameters every time.
-constexpr size_t kUploadedPieces = 8;
 // A stream takes 1024 pieces of work; then the posting thread blocks (docs/gotchas.md).
 constexpr size_t kMostHeldWork = 1000;
 
@@ -54,7 +53,7 @@ constexpr size_t kMostHeldWork = 1000;
 size_t workOf(const DeviceExecutor::HeldWork& held) {
   const size_t wait = held.value == 0 ? 0 : 1;
   if (held.program == nullptr) return wait + 1;
-  const auto& program = static_cast<const StreamProgram&>(*held.program);
+  const StreamProgram& program = StreamProgram::of(*held.program);
   return wait + 1 + (program.engine() == Engine::kCe ? program.pieces().size() : 1);
 }
 
@@ -71,16 +70,20 @@ class StreamExecutor final : public DeviceExecutor {
  public:
   StreamExecutor(std::shared_ptr<const cuda::PrimaryContext> gpu, EngineChoice choice,
                  std::shared_ptr<SharedCounterWords> counters)
-      : gpu_(std::move(gpu)), choice_(std::move(choice)), counters_(std::move(counters)) {}
+      : gpu_(std::move(gpu)),
+        counters_(std::move(counters)),
+        lowering_(gpu_, std::move(choice), pool_) {}
   ~StreamExecutor() override;
   Status open();
 
   Device device() const override { return {DeviceKind::kCuda, gpu_->gpu()}; }
   bool owns(DeviceStream stream) override;
   Result<std::unique_ptr<DeviceProgram>> prepare(const Program& program, const Binding& binding,
-                                                 const Preferences& preferences) override;
-  Result<DevicePost> post(DeviceProgram& program, DeviceStream stream,
-                          const DeviceIndices& indices) override;
+                                                 const Preferences& preferences) override {
+    return lowering_.lower(program, binding, preferences);
+  }
+  Result<DevicePost> post(DeviceProgram& program, DeviceStream stream, const DeviceIndices& indices,
+                          std::span<const uint64_t> cursors) override;
   std::unique_ptr<DeferredSubmission> submitDeferred(
       std::shared_ptr<DeviceProgram> program) override;
   Result<DevicePost> waitCounter(DeviceStream stream, const std::byte* line, uint64_t value,
@@ -131,7 +134,8 @@ class StreamExecutor final : public DeviceExecutor {
                                  const HeldWork& work) PEERLANE_REQUIRES(mutex_);
   Status importOnce();
   Status zero(std::byte* memory, size_t bytes) const;
-  Status upload(StreamProgram& program);
+  Result<DevicePost> postOrdered(OrderedProgram& program, DeviceStream stream,
+                                 std::span<const uint64_t> cursors);
   Status checkCapture(DeviceStream stream);
   Status makeRooms(SubmissionQueue& queue, std::span<const StepCall> calls);
   // Of a program that adds to a counter.
@@ -140,13 +144,13 @@ class StreamExecutor final : public DeviceExecutor {
       PEERLANE_REQUIRES(mutex_, counters_->mutex);
 
   const std::shared_ptr<const cuda::PrimaryContext> gpu_;
-  const EngineChoice choice_;
   const std::shared_ptr<SharedCounterWords> counters_;
   std::shared_ptr<CudaMapping> deviceMemory_;  // words in device memory, and then descriptors
   std::shared_ptr<DescriptorArena> descriptors_;
   CUstream setUpStream_ = nullptr;
 
   PinnedPool pool_{gpu_};
+  ProgramLowering lowering_;
   PostingLock mutex_;
   SubmissionQueues queues_ PEERLANE_GUARDED_BY(mutex_){gpu_, pool_};
   CopyPoster copies_ PEERLANE_GUARDED_BY(mutex_){pool_};
@@ -182,6 +186,7 @@ Status StreamExecutor::open() {
   PEERLANE_RETURN_IF_ERROR(importOnce());
   PEERLANE_RETURN_IF_ERROR(
       check(cudaStreamCreateWithFlags(&setUpStream_, cudaStreamNonBlocking), "cudaStreamCreate"));
+  PEERLANE_RETURN_IF_ERROR(lowering_.open(*descriptors_, setUpStream_));
   capture_.open(setUpStream_, deviceMemory_->data() + 2 * SubmissionQueues::kBytes, kMostCaptured);
   PEERLANE_RETURN_IF_ERROR(pool_.prepare(kPinnedOrder));
   {
@@ -207,40 +212,12 @@ bool StreamExecutor::owns(DeviceStream stream) {
   return SubmissionQueues::isOf(*gpu_, stream);
 }
 
-Result<std::unique_ptr<DeviceProgram>> StreamExecutor::prepare(const Program& program,
-                                                               const Binding& binding,
-                                                               const Preferences& preferences) {
-  PEERLANE_ASSIGN(auto made, StreamProgram::lower(program, binding, preferences, choice_, &pool_));
-  if (preferences.repeated && made->pieces().size() > kUploadedPieces &&
-      made->engine() != Engine::kCe)
-    PEERLANE_RETURN_IF_ERROR(upload(*made));
-  return std::unique_ptr<DeviceProgram>(std::move(made));
-}
-
-// Descriptors of a plan: every post reads them from the device's own memory.
-Status StreamExecutor::upload(StreamProgram& program) {
-  const CurrentContext current(*gpu_);
-  const RelaxedCapture relaxed;
-  const size_t bytes = program.descriptorBytes();
-  PEERLANE_ASSIGN(const PinnedBlock staging, pool_.take(bytes));
-  auto memory = descriptors_->take(bytes);
-  Status status = memory.status();
-  if (status.isOk()) {
-    std::byte* const at = (*memory)->data();
-    program.setUploaded(std::move(*memory), program.writeDescriptors(staging.data, at));
-    // Waited for: posts on other streams read the descriptors, and nothing orders those streams
-    // after this one.
-    status = check(cudaMemcpyAsync(at, staging.data, bytes, cudaMemcpyHostToDevice, setUpStream_),
-                   "cudaMemcpyAsync");
-    if (status.isOk()) status = check(cudaStreamSynchronize(setUpStream_), "cudaStreamSynchronize");
-  }
-  pool_.giveBack(staging);
-  return status;
-}
-
 Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
-                                        const DeviceIndices& indices) {
-  auto& program = static_cast<StreamProgram&>(base);
+                                        const DeviceIndices& indices,
+                                        std::span<const uint64_t> cursors) {
+  if (static_cast<LoweredProgram&>(base).isOrdered())
+    return postOrdered(static_cast<OrderedProgram&>(base), given, cursors);
+  StreamProgram& program = StreamProgram::of(base);
   const CurrentContext current(*gpu_);
   // Until the stream has the work: it must get its numbers in the order in which they are counted.
   const PostingGuard lock(mutex_);
@@ -250,6 +227,25 @@ Result<DevicePost> StreamExecutor::post(DeviceProgram& base, DeviceStream given,
   // no other device of the context takes the word in between.
   const PostingGuard counting(counters_->mutex);
   return postCounted(program, *queue, indices);
+}
+
+Result<DevicePost> StreamExecutor::postOrdered(OrderedProgram& program, DeviceStream given,
+                                               std::span<const uint64_t> cursors) {
+  const CurrentContext current(*gpu_);
+  // One lock for all of it, as postHeld() has for waits and what ends them.
+  const PostingGuard lock(mutex_);
+  PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of(given));
+  // Before the first wait is enqueued, as there.
+  if (program.waits()) CudaReclaimer::instance().waitBegins();
+  const Status status =
+      program.enqueue({.stream = queue->stream,
+                       .engine = &copies_.engine(),
+                       .cursors = cursors,
+                       .completion = {plain(queue->completion), {nullptr, queue->posted + 1}}});
+  if (status.isOk()) return queue->completionEnqueued();
+  // Else a wait may stand on the stream, and memory must not be given back to the driver.
+  if (program.waits() && status.code() != Code::kSystem) CudaReclaimer::instance().waitEnded();
+  return status;
 }
 
 std::unique_ptr<DeferredSubmission> StreamExecutor::submitDeferred(
@@ -340,7 +336,7 @@ Result<DevicePost> StreamExecutor::enqueueHeld(SubmissionQueue& queue,
                                                const HeldWork& work) {
   if (work.value != 0) PEERLANE_RETURN_IF_ERROR(awaitWord(queue.stream, word, work.value));
   if (work.program != nullptr)
-    return copies_.post(static_cast<StreamProgram&>(*work.program), queue, {}, nullptr,
+    return copies_.post(StreamProgram::of(*work.program), queue, {}, nullptr,
                         /*behindWait=*/work.value != 0, work.abort);
   return enqueueCompletion(queue);
 }
@@ -348,7 +344,7 @@ Result<DevicePost> StreamExecutor::enqueueHeld(SubmissionQueue& queue,
 // The kernel reads its pieces from host memory after the gate has opened; until then resolve() may
 // change them.
 Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, DeviceStream given) {
-  auto& program = static_cast<StreamProgram&>(base);
+  StreamProgram& program = StreamProgram::of(base);
   PEERLANE_RETURN_IF_ERROR(program.expandBlocks());
   LatePost late;
   PEERLANE_ASSIGN(late.gate, borrowWord());
@@ -499,8 +495,9 @@ Result<std::unique_ptr<CapturedWork>> StreamExecutor::capture(DeviceProgram& pro
   const CurrentContext current(*gpu_);
   const RelaxedCapture relaxed;
   PEERLANE_RETURN_IF_ERROR(checkCapture(stream));
-  return capture_.copies(static_cast<const StreamProgram&>(program), stream.handle(), indices,
-                         abort, fault);
+  if (static_cast<LoweredProgram&>(program).isOrdered())
+    return capture_.ordered(static_cast<OrderedProgram&>(program), stream.handle());
+  return capture_.copies(StreamProgram::of(program), stream.handle(), indices, abort, fault);
 }
 
 Result<std::unique_ptr<CapturedWork>> StreamExecutor::captureWait(
@@ -602,7 +599,7 @@ Status StreamExecutor::health() {
 }
 
 std::string StreamExecutor::explain() const {
-  return device().toString() + ": engines by size, " + choice_.toString() + "; " +
+  return device().toString() + ": engines by size, " + lowering_.choice().toString() + "; " +
          copies_.explain();
 }
 

@@ -74,7 +74,7 @@ void SubmissionThread::run() {
 }
 
 Result<DevicePost> SubmissionThread::post(DeviceProgram& base) {
-  auto& program = static_cast<StreamProgram&>(base);
+  StreamProgram& program = StreamProgram::of(base);
   PEERLANE_CHECK(program.counter() == nullptr);
   PEERLANE_ASSIGN(SubmissionQueue* const queue, queues_.of({}));
   return copies_.post(program, *queue, {}, nullptr);
