@@ -12,10 +12,24 @@
 #include "peerlane/channel/protocol/trigger_protocol.h"
 #include "peerlane/channel/trigger/made_state.h"
 #include "peerlane/channel/trigger/posted_work.h"
+#include "peerlane/channel/trigger/trigger_stream.h"
 #include "peerlane/program/cpu/cpu_program.h"
 #include "peerlane/program/cpu/open_puts.h"
 
 namespace peerlane {
+
+// A program that is ready for the queue's executor.
+struct ReadyProgram {
+  cpu::CpuProgram onCpu;
+  Program onDevice;  // instead, of a queue of a device; the next has it lowered
+  TriggerStream::Run run;
+  const Program& program() const { return onDevice.ops.empty() ? onCpu.program() : onDevice; }
+  void clear() {
+    onCpu.clear();
+    onDevice = {};
+    run.program.reset();
+  }
+};
 
 struct CommitSlot {
   MadeState state;
@@ -24,7 +38,8 @@ struct CommitSlot {
   uint64_t entries = 0;  // of the mailbox
   std::vector<PostedWork> works;
   std::vector<TriggerArrival> arrivals;
-  cpu::CpuProgram program;
+  uint64_t awaited = 0;  // arrivals of this commit and those before it
+  ReadyProgram ready;
   cpu::OpenPuts before;          // as it was before its first operation
   uint64_t seenRevocations = 0;  // UseGate::revocations() when it was made
   bool isGood = false;           // once it has ended: its operations are complete
@@ -36,7 +51,7 @@ struct PeekSlot {
   uint64_t number = 0;  // of the commit
   uint64_t last = 0;
   std::vector<TriggerArrival> arrivals;
-  cpu::CpuProgram program;
+  ReadyProgram ready;
   cpu::CpuRun run;  // the executor's
 };
 

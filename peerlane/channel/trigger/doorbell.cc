@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/trigger/doorbell.h"
 
+#include <span>
 #include <string>
 #include <utility>
 
@@ -52,11 +53,38 @@ Proxy::Turn Doorbell::look() {
     ring(bell);
     moved = true;
   }
-  if (!mailbox_->pending()) return moved ? Proxy::Turn::kMoved : Proxy::Turn::kIdle;
+  moved |= tellArrivals();
+  if (!mailbox_->pending()) {
+    if (moved) return Proxy::Turn::kMoved;
+    return expecting_.load(std::memory_order_relaxed) != 0 ? Proxy::Turn::kPending
+                                                           : Proxy::Turn::kIdle;
+  }
   moved |= mailbox_->serve();
   // For threads that wait for the count, and for the end of the commit.
   if (!mailbox_->pending()) peer_.progress().nudge();
   return moved ? Proxy::Turn::kMoved : Proxy::Turn::kPending;
+}
+
+void Doorbell::expect(std::span<const TriggerArrival> arrivals) {
+  const MutexLock lock(mutex_);
+  expected_.insert(expected_.end(), arrivals.begin(), arrivals.end());
+  expecting_.store(static_cast<uint32_t>(expected_.size()), std::memory_order_relaxed);
+}
+
+bool Doorbell::tellArrivals() {
+  if (expecting_.load(std::memory_order_relaxed) == 0) return false;
+  const MutexLock lock(mutex_);
+  uint64_t come = 0;
+  for (; !expected_.empty() && health_.haveArrived({&expected_.front(), 1}); ++come)
+    expected_.pop_front();
+  if (come == 0) return false;
+  expecting_.store(static_cast<uint32_t>(expected_.size()), std::memory_order_relaxed);
+  // Only this thread adds; a poison stays.
+  std::atomic<uint64_t>& arrived = health_.words().arrived;
+  uint64_t told = arrived.load(std::memory_order_relaxed);
+  if (!isPoison(told))
+    arrived.compare_exchange_strong(told, told + come, std::memory_order_acq_rel);
+  return true;
 }
 
 void Doorbell::ring(uint64_t bell) {

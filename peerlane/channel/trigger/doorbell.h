@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <span>
 
 #include "peerlane/channel/trigger/doorbell_server.h"
 #include "peerlane/channel/trigger/trigger_health.h"
@@ -36,6 +38,9 @@ class Doorbell final : public DoorbellQueue {
   Mailbox& mailbox() { return *mailbox_; }
   // The executor may store numbers up to `last` from now on. Before it does.
   void allow(uint64_t last) { allowed_.store(last, std::memory_order_release); }
+  // Of a queue of a device: the server tells it in TriggerWords::arrived when these have come, one
+  // after the other, behind those of earlier calls. The executor's.
+  void expect(std::span<const TriggerArrival> arrivals);
   // For a thread that stored the bell.
   void wake() {
     if (server_ != nullptr) server_->wake();
@@ -54,6 +59,7 @@ class Doorbell final : public DoorbellQueue {
 
  private:
   void ring(uint64_t bell);
+  bool tellArrivals();
 
   PeerCore& peer_;
   TriggerHealth& health_;
@@ -63,6 +69,8 @@ class Doorbell final : public DoorbellQueue {
   std::atomic<uint64_t> allowed_{0};  // executor release -> server acquire
   uint64_t rung_ = 0;                 // the server's
   mutable Mutex mutex_;               // of rings
+  std::atomic<uint32_t> expecting_{0};
+  std::deque<TriggerArrival> expected_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

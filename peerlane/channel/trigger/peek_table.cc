@@ -29,12 +29,16 @@ Result<TriggerProgram> PeekTable::make(uint64_t number, CommitSlot* slot, uint64
   found->arrivals = slot == nullptr ? std::vector<TriggerArrival>() : slot->arrivals;
   Program program;
   program.name = "peek";
-  emitPeek(program, found->last, found->arrivals, static_cast<uint32_t>(found - peeks_.begin()),
-           making);
-  PEERLANE_RETURN_IF_ERROR(batch_.prepare(found->program, std::move(program)));
+  // A device waits for the word in which the server counts arrivals.
+  const TriggerArrival counted{0, slot == nullptr ? 0 : slot->awaited};
+  const bool isCounted = stream_ && !found->arrivals.empty();
+  emitPeek(program, found->last,
+           isCounted ? std::span(&counted, 1) : std::span<const TriggerArrival>(found->arrivals),
+           static_cast<uint32_t>(found - peeks_.begin()), making);
+  PEERLANE_RETURN_IF_ERROR(batch_.prepare(found->ready, std::move(program)));
   if (slot != nullptr) ++slot->peeks;
   found->state.make(making);
-  return TriggerProgram{{number, making}, &found->program.program()};
+  return TriggerProgram{{number, making}, &found->ready.program()};
 }
 
 Result<uint64_t> PeekTable::abort(const TriggerId& id) {
@@ -49,20 +53,31 @@ bool PeekTable::isUnderWay(uint64_t number) const {
   });
 }
 
+Status PeekTable::enqueue(const TriggerId& id, DeviceStream stream,
+                          TriggerStream::Clock::time_point until) {
+  for (PeekSlot& peek : peeks_) {
+    // Nobody else has it until the stream has it.
+    if (!peek.state.go(id.making, State::kMade, State::kEnding)) continue;
+    const Status enqueued = stream_->enqueue(peek.ready.run, stream, until);
+    peek.state.go(id.making, State::kEnding, enqueued.isOk() ? State::kEnqueued : State::kMade);
+    return enqueued;
+  }
+  return isOver(id);
+}
+
 Status PeekTable::enqueue(const TriggerId& id) {
   for (PeekSlot& peek : peeks_)
     if (peek.state.go(id.making, State::kMade, State::kEnqueued)) return Status::ok();
   return isOver(id);
 }
 
-// Also one whose wait has timed out before.
+// Also one whose wait has timed out before. Nobody frees it before end().
 PeekSlot* PeekTable::begin(const TriggerId& id) {
   for (size_t mark = 0; mark < peeks_.size(); ++mark) {
     MadeState& state = peeks_[mark].state;
-    if (state.go(id.making, State::kMade, State::kEnqueued)) return &peeks_[mark];
-    if (state.is(id.making, State::kEnqueued) &&
-        passedWord(mark).load(std::memory_order_acquire) != id.making)
-      return &peeks_[mark];
+    if (state.go(id.making, State::kMade, State::kEnding)) return &peeks_[mark];
+    if (!state.is(id.making, State::kEnqueued) || wasPassed(mark)) continue;
+    if (state.go(id.making, State::kEnqueued, State::kEnding)) return &peeks_[mark];
   }
   return nullptr;
 }
@@ -70,25 +85,29 @@ PeekSlot* PeekTable::begin(const TriggerId& id) {
 Status PeekTable::execute(const TriggerId& id, std::chrono::nanoseconds timeout) {
   PeekSlot* const peek = begin(id);
   if (peek == nullptr) return isOver(id);
-  const auto isReached = [&] { return health_.isReached(peek->last, peek->arrivals); };
+  const Status status = run(*peek, timeout);
+  const bool goesOn = status.code() == Code::kTimeout && !health_.hasFailed();
+  // The last look at it: the poster may use the slot again.
+  peek->state.go(id.making, State::kEnding, goesOn ? State::kEnqueued : State::kEnded);
+  return status;
+}
+
+Status PeekTable::run(PeekSlot& peek, std::chrono::nanoseconds timeout) {
+  const auto isReached = [&] { return health_.isReached(peek.last, peek.arrivals); };
   const auto isReleased = [&] {
     return isReached() || health_.hasFailed() || peer_.failureCode() != Code::kOk;
   };
   const auto words = [&] {
-    return "commit " + std::to_string(peek->number) + " of a triggered queue to " + peer_.name() +
+    return "commit " + std::to_string(peek.number) + " of a triggered queue to " + peer_.name() +
            "; operations up to " + std::to_string(health_.words().count.load()) + " of " +
-           std::to_string(peek->last) + " are complete";
+           std::to_string(peek.last) + " are complete";
   };
   PEERLANE_RETURN_IF_ERROR(peer_.progress().wait(isReleased, timeout, words));
-  if (!isReached()) {
-    forget(id);
-    return health_.hasFailed() ? health_.status() : peer_.failure();
-  }
-  peek->run.start(peek->program, {});
-  (void)peek->run.advance(UINT64_MAX);
-  if (peek->run.code() == Code::kOk) return Status::ok();
-  forget(id);  // the count was poisoned meanwhile
-  return health_.status();
+  if (!isReached()) return health_.hasFailed() ? health_.status() : peer_.failure();
+  peek.run.start(peek.ready.onCpu, {});
+  (void)peek.run.advance(UINT64_MAX);
+  // Else the count was poisoned meanwhile.
+  return peek.run.code() == Code::kOk ? Status::ok() : health_.status();
 }
 
 void PeekTable::forget(const TriggerId& id) {

@@ -19,8 +19,9 @@ namespace peerlane {
 class PeekTable {
  public:
   // All outlive it.
-  PeekTable(PeerCore& peer, TriggerHealth& health, const PostedBatch& batch)
-      : peer_(peer), health_(health), batch_(batch) {}
+  PeekTable(PeerCore& peer, TriggerHealth& health, const PostedBatch& batch,
+            const std::unique_ptr<TriggerStream>& stream)
+      : peer_(peer), health_(health), batch_(batch), stream_(stream) {}
 
   // --- Poster ---
   // `slot`: of commit `number`; null: that has ended. `making`: a number that no peek had.
@@ -30,9 +31,10 @@ class PeekTable {
   void settle(const Forget& forget) {
     for (size_t mark = 0; mark < peeks_.size(); ++mark) {
       PeekSlot& peek = peeks_[mark];
-      if (peek.state.state() != MadeState::State::kEnqueued ||
-          passedWord(mark).load(std::memory_order_acquire) != peek.state.making())
-        continue;
+      const MadeState::State state = peek.state.state();
+      const bool isOver = state == MadeState::State::kEnded ||
+                          (state == MadeState::State::kEnqueued && wasPassed(mark));
+      if (!isOver) continue;
       peek.state.free();
       forget(peek.number);
     }
@@ -43,17 +45,24 @@ class PeekTable {
 
   // --- Executor ---
   Status enqueue(const TriggerId& id);
+  Status enqueue(const TriggerId& id, DeviceStream stream, TriggerStream::Clock::time_point until);
   Status execute(const TriggerId& id, std::chrono::nanoseconds timeout);
   // One that was enqueued and that nobody will run.
   void forget(const TriggerId& id);
 
  private:
   std::atomic<uint64_t>& passedWord(size_t mark) { return health_.words().passed[mark]; }
+  bool wasPassed(size_t mark) {
+    if (stream_) return stream_->hasPassed(peeks_[mark].ready.run);
+    return passedWord(mark).load(std::memory_order_acquire) == peeks_[mark].state.making();
+  }
   PeekSlot* begin(const TriggerId& id);
+  Status run(PeekSlot& peek, std::chrono::nanoseconds timeout);
 
   PeerCore& peer_;
   TriggerHealth& health_;
   const PostedBatch& batch_;
+  const std::unique_ptr<TriggerStream>& stream_;
   std::array<PeekSlot, TriggerWords::kPeeks> peeks_;
 };
 

@@ -50,22 +50,22 @@ std::string whyAway(const RemoteMemory& memory) {
 
 }  // namespace
 
-PostedBatch::PostedBatch(const std::shared_ptr<PeerCore>& peer, const TriggerOptions& options,
-                         TriggerHealth& health, Doorbell& doorbell)
-    : peer_(peer), options_(options), doorbell_(doorbell), emitter_(TriggerEmitter::kAuto) {
-  TriggerWords& words = health.words();
+// The words of the queue have the same address for a device that pinned them.
+void PostedBatch::addWords() {
+  TriggerWords& words = health_.words();
   const auto word = [](auto& at) {
     return BoundTarget{.address = reinterpret_cast<std::byte*>(&at), .bytes = sizeof(at)};
   };
   table_.addWord("bell", Side::kLocal, word(words.bell));
   table_.addWord("count", Side::kLocal, word(words.count));
   table_.addWord("passed", Side::kLocal, word(words.passed));
-  table_.addWord("arrived", Side::kLocal, {.address = peer->slab(), .bytes = slab::kBytes});
-  const RemoteMemory& peers = peer->slabs().peersMemory();
+  const BoundTarget signalsHere{.address = peer_->slab(), .bytes = slab::kBytes};
+  table_.addWord("arrived", Side::kLocal, stream_ ? word(words.arrived) : signalsHere);
+  const RemoteMemory& peers = peer_->slabs().peersMemory();
   BoundTarget signals{.bytes = slab::kBytes, .remote = &peers};
-  if (peers.mapped != nullptr) {
+  if (peers.mapped != nullptr && !stream_) {
     signals.address = peers.mapped;
-    signals.waker = &peer->links().of(peers).traits().signalWaker;
+    signals.waker = &peer_->links().of(peers).traits().signalWaker;
   }
   table_.addWord("signals", Side::kRemote, signals);
 }
@@ -73,6 +73,8 @@ PostedBatch::PostedBatch(const std::shared_ptr<PeerCore>& peer, const TriggerOpt
 // --- Which emitter ---
 
 Status PostedBatch::begin() {
+  if (stream_) PEERLANE_RETURN_IF_ERROR(stream_->pin(health_.sharedWords()));
+  addWords();
   const Status mapped = checkAbilities(options_.executor, true);
   const Status doorbell = checkAbilities(options_.executor, false);
   switch (options_.emitter) {
@@ -141,7 +143,7 @@ Status PostedBatch::addEntries(PostedWork work, const Result<uint64_t>& entries,
 Status PostedBatch::post(Direction direction, std::span<const Block> blocks) {
   PostedWork work(peer_);
   PEERLANE_RETURN_IF_ERROR(
-      work.take(direction, blocks, Progress::deadlineIn(options_.importTimeout)));
+      work.take(direction, blocks, Progress::deadlineIn(options_.importTimeout), executor()));
   const BoundTarget* const away = work.agentTarget();
   PEERLANE_RETURN_IF_ERROR(decide(away == nullptr, away == nullptr ? "" : whyAway(*away->remote)));
   if (!isDoorbell()) return addMapped(std::move(work));
@@ -186,7 +188,8 @@ Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
   const RemoteMemory& memory = peer_->slabs().peersMemory();
   PostedWork work(peer_);
   PEERLANE_RETURN_IF_ERROR(work.takeSlab());
-  const bool isMapped = memory.mapped != nullptr;
+  // A device adds to a signal of a peer by a word of its own, which it is lent for posts alone.
+  const bool isMapped = memory.mapped != nullptr && !stream_;
   PEERLANE_RETURN_IF_ERROR(decide(isMapped, isMapped ? ""
                                                      : "the words of the peer are reached by " +
                                                            std::string(memory.engine) + " alone"));
@@ -195,7 +198,8 @@ Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
     keep(std::move(work));
     return Status::ok();
   }
-  const Waker* const waker = isMapped ? &peer_->links().of(memory).traits().signalWaker : nullptr;
+  const Waker* const waker =
+      memory.mapped != nullptr ? &peer_->links().of(memory).traits().signalWaker : nullptr;
   const cpu::OpenPuts before = puts_;
   const auto entries =
       writeAddition(doorbell_.mailbox(), memory, offsetOfSignal(number), add, waker, puts_);
@@ -230,15 +234,20 @@ Status PostedBatch::postAdd(const RemoteRegion& region, uint64_t offset, uint64_
 
 Status PostedBatch::postReceive(uint32_t number, uint64_t value) {
   PEERLANE_RETURN_IF_ERROR(checkSignal(number));
-  if (peer_->links().devicesAdd())
+  if (stream_)
+    PEERLANE_RETURN_IF_ERROR(
+        decide(false, "arrivals are told to a device by the server of doorbell queues"));
+  else if (peer_->links().devicesAdd())
     return Status(Code::kNotSupported,
                   "devices of the peer may add to its signals, each to words of its own, and a "
-                  "program waits for one word; wait for it on a stream (Signal::waitOn)");
+                  "program waits for one word; take a queue of a device (TriggerOptions::device), "
+                  "or wait on a stream (Signal::waitOn)");
   if (value >= kPoison)
     return Status(Code::kInvalidArgument, "signal " + std::to_string(number) + " at " +
                                               std::to_string(value) +
                                               "; values below 2^62 are awaited");
   arrivals_.push_back({offsetOfSignal(number), value});
+  ++awaited_;
   return Status::ok();
 }
 
@@ -248,6 +257,7 @@ void PostedBatch::discard() {
     puts_ = before_;
   }
   if (!isDoorbell()) last_ -= works_.size();
+  awaited_ -= arrivals_.size();
   entries_ = 0;
   works_.clear();
   arrivals_.clear();
@@ -265,13 +275,14 @@ Status PostedBatch::moveTo(CommitSlot& slot) {
   slot.last = isDoorbell() ? doorbell_.mailbox().claimed() : last_;
   slot.entries = entries_;
   slot.before = before_;
+  slot.awaited = awaited_;
   if (works_.empty()) {
-    slot.program.clear();  // receives launch nothing
+    slot.ready.clear();  // receives launch nothing
   } else {
     Program program = std::move(program_);
     program.name = isDoorbell() ? "doorbell-commit" : "mapped-commit";
     isDoorbell() ? emitDoorbell(program, slot.last) : emitMappedEnd(program, slot.last);
-    PEERLANE_RETURN_IF_ERROR(prepare(slot.program, std::move(program)));
+    PEERLANE_RETURN_IF_ERROR(prepare(slot.ready, std::move(program)));
   }
   slot.works = std::move(works_);
   slot.arrivals = std::move(arrivals_);
@@ -288,15 +299,18 @@ void PostedBatch::takeBack(CommitSlot& slot) {
     puts_ = slot.before;
   }
   if (!isDoorbell()) last_ -= slot.works.size();
+  awaited_ -= slot.arrivals.size();
   slot.works.clear();
   slot.arrivals.clear();
 }
 
-Status PostedBatch::prepare(cpu::CpuProgram& into, Program program) const {
+Status PostedBatch::prepare(ReadyProgram& into, Program program) const {
   program.targets.assign(table_.targets().begin(), table_.targets().end());
   Binding binding;
   binding.targets.assign(table_.bound().begin(), table_.bound().end());
-  return into.prepare(std::move(program), std::move(binding), &peer_->copier());
+  if (!stream_) return into.onCpu.prepare(std::move(program), std::move(binding), &peer_->copier());
+  into.onDevice = std::move(program);
+  return stream_->prepare(into.run, into.onDevice, binding);
 }
 
 Result<uint32_t> PostedBatch::resolve(const Program& program, std::span<TriggerOp> room) const {

@@ -21,8 +21,11 @@ namespace peerlane {
 class PostedBatch {
  public:
   // All outlive it.
+  // `stream`: of a queue of a device; null: threads of the CPU run its programs.
   PostedBatch(const std::shared_ptr<PeerCore>& peer, const TriggerOptions& options,
-              TriggerHealth& health, Doorbell& doorbell);
+              TriggerHealth& health, Doorbell& doorbell,
+              const std::unique_ptr<TriggerStream>& stream)
+      : peer_(peer), options_(options), health_(health), doorbell_(doorbell), stream_(stream) {}
 
   // Checks the executor's abilities, and chooses the emitter where they or the options say which.
   Status begin();
@@ -44,8 +47,8 @@ class PostedBatch {
   // A commit that was taken back, the last one, while nothing is posted.
   void takeBack(CommitSlot& slot);
 
-  // Makes a program of words ready for threads of the CPU.
-  Status prepare(cpu::CpuProgram& into, Program program) const;
+  // Makes a program of words ready for the executor. Errors: what it cannot do.
+  Status prepare(ReadyProgram& into, Program program) const;
   std::span<const TriggerRow> rows();
   // The ops of a program of this queue with their addresses; their number. kInvalidArgument: `room`
   // is too small.
@@ -57,14 +60,18 @@ class PostedBatch {
  private:
   Status decide(bool isMapped, const std::string& whyNotMapped);
   Status openDoorbell();
+  void addWords();
+  DeviceExecutor* executor() const { return stream_ ? &stream_->executor() : nullptr; }
   Status addMapped(PostedWork work);
   Status addEntries(PostedWork work, const Result<uint64_t>& entries, const cpu::OpenPuts& before);
   void keep(PostedWork work);
 
   const std::shared_ptr<PeerCore>& peer_;
   const TriggerOptions& options_;
+  TriggerHealth& health_;
   Doorbell& doorbell_;
-  std::atomic<TriggerEmitter> emitter_;
+  const std::unique_ptr<TriggerStream>& stream_;
+  std::atomic<TriggerEmitter> emitter_{TriggerEmitter::kAuto};
   std::string whyNotMapped_;
   TargetTable table_;
   std::vector<TriggerRow> rows_;
@@ -74,6 +81,7 @@ class PostedBatch {
   Program program_;       // of a mapped queue
   uint64_t last_ = 0;     // the number of the last operation of a mapped queue
   uint64_t entries_ = 0;  // of the mailbox
+  uint64_t awaited_ = 0;  // arrivals, of all commits
   cpu::OpenPuts puts_;
   cpu::OpenPuts before_;  // as it was before the first operation
 };

@@ -1,30 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/channel/trigger/posted_work.h"
 
+#include <algorithm>
 #include <string>
 
 namespace peerlane {
 
 Status PostedWork::take(Direction direction, std::span<const Block> blocks,
-                        Progress::Clock::time_point deadline) {
+                        Progress::Clock::time_point deadline, DeviceExecutor* executor) {
   PEERLANE_RETURN_IF_ERROR(blocks_.take(*peer_, direction, blocks));
   if (blocks_.empty())
     return Status(Code::kInvalidArgument, "no blocks; a put or get of a queue moves at least one");
   if (const std::string why = blocks_.whyStaged(*peer_, {}); !why.empty())
     return Status(Code::kNotSupported, "a triggered queue moves nothing in stages: " + why);
-  PEERLANE_ASSIGN(DeviceExecutor* const executor, blocks_.executor(*peer_, {}));
-  if (executor != nullptr)
-    return Status(Code::kNotSupported, "memory of " + executor->device().toString() +
-                                           "; a queue for threads of the CPU moves memory of the "
-                                           "host (Context::allocate, or any that was registered)");
   (void)blocks_.imported(*peer_);  // asks for all at once, so that not each waits for an answer
   for (const RemoteRegion& remote : blocks_.remotes())
     PEERLANE_RETURN_IF_ERROR(remote.prepare(deadline - Progress::Clock::now()));
   PEERLANE_RETURN_IF_ERROR(blocks_.importFailure());
   PEERLANE_RETURN_IF_ERROR(blocks_.enter());
   entered_ = true;
+  // Null also where an agent moves the memory of a GPU.
+  PEERLANE_ASSIGN(DeviceExecutor* const byDevice, blocks_.executor(*peer_, {}));
+  if (byDevice != nullptr && byDevice != executor)
+    return Status(Code::kNotSupported, "memory of " + byDevice->device().toString() +
+                                           "; a queue for " +
+                                           (executor == nullptr ? std::string("threads of the CPU")
+                                                                : executor->device().toString()) +
+                                           " does not reach it (TriggerOptions::device)");
   OwnedNotify nobody;
-  return blocks_.lower(*peer_, nobody, program_, binding_);
+  const bool isAgents = std::ranges::any_of(blocks_.remotes(), [](const RemoteRegion& remote) {
+    return remote.slot()->region->memory.mapped == nullptr;
+  });
+  if (executor == nullptr || isAgents) return blocks_.lower(*peer_, nobody, program_, binding_);
+  PEERLANE_RETURN_IF_ERROR(blocks_.pin(*executor));
+  return blocks_.lower(*peer_, nobody, program_, binding_, nullptr, executor->device());
 }
 
 Status PostedWork::takeSlab() {

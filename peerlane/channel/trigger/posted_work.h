@@ -26,10 +26,10 @@ class PostedWork {
   PostedWork& operator=(PostedWork&&) = delete;
 
   // Checks, imports (waits for it until the deadline) and lowers blocks, and goes through their
-  // gates. Errors: as put() and get(); kNotSupported for memory that no thread of the CPU or agent
-  // reaches.
+  // gates. Errors: as put() and get(); kNotSupported for memory that neither the executor nor an
+  // agent reaches. `executor`: of a queue of a device; null: threads of the CPU run its programs.
   Status take(Direction direction, std::span<const Block> blocks,
-              Progress::Clock::time_point deadline);
+              Progress::Clock::time_point deadline, DeviceExecutor* executor);
   // For words in the peer's slab: goes through its gate.
   Status takeSlab();
   // The same for the 64-bit word at `offset` of a region of the peer, which is imported by then.

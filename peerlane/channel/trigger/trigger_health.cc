@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
+#include "peerlane/channel/signal/signal_watch.h"
+
 namespace peerlane {
 
 bool TriggerHealth::haveArrived(std::span<const TriggerArrival> arrivals) const {
   return std::ranges::all_of(arrivals, [&](const TriggerArrival& arrival) {
-    return loadWord(peer_.slab() + arrival.offset, Width::k64) >= arrival.value;
+    return signalValue(peer_, peer_.slab() + arrival.offset) >= arrival.value;
   });
 }
 
@@ -16,7 +18,24 @@ void TriggerHealth::fail(const Status& why) {
     const MutexLock lock(mutex_);
     if (!hasFailed()) failure_ = why;
   }
-  mirror_.fail(why.code());
+  uint64_t none = 0;
+  words_->status.compare_exchange_strong(none, static_cast<uint64_t>(why.code()),
+                                         std::memory_order_acq_rel);
+  failAgain();
+}
+
+void TriggerHealth::failAgain() {
+  if (!hasFailed()) return;
+  for (std::atomic<uint64_t>* const word : {&words_->count, &words_->arrived}) {
+    if (isPoison(word->load(std::memory_order_acquire))) continue;
+    const uint64_t replaced = word->exchange(kPoison, std::memory_order_acq_rel);
+    if (word != &words_->count || isPoison(replaced)) continue;
+    // Its only trace is here now.
+    uint64_t known = stored_.load(std::memory_order_relaxed);
+    while (known < replaced &&
+           !stored_.compare_exchange_weak(known, replaced, std::memory_order_acq_rel)) {
+    }
+  }
 }
 
 Status TriggerHealth::inWords(Code code) const {
@@ -29,7 +48,7 @@ Status TriggerHealth::inWords(Code code) const {
 void TriggerHealth::explain(std::span<const PostedWork> works) {
   const MutexLock lock(mutex_);
   if (!failure_.isOk()) return;
-  const auto code = static_cast<Code>(words_.status.load(std::memory_order_acquire));
+  const auto code = static_cast<Code>(words_->status.load(std::memory_order_acquire));
   if (code == Code::kRevoked || code == Code::kPermissionDenied)
     for (const PostedWork& work : works)
       if (failure_ = work.whyRefused(code); !failure_.isOk()) return;
@@ -37,7 +56,7 @@ void TriggerHealth::explain(std::span<const PostedWork> works) {
 }
 
 Status TriggerHealth::status() const {
-  const auto code = static_cast<Code>(words_.status.load(std::memory_order_acquire));
+  const auto code = static_cast<Code>(words_->status.load(std::memory_order_acquire));
   if (code == Code::kOk) return Status::ok();
   const MutexLock lock(mutex_);
   return failure_.isOk() ? inWords(code) : failure_;

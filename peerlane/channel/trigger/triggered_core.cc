@@ -41,11 +41,22 @@ Result<std::shared_ptr<TriggeredCore>> TriggeredCore::create(std::shared_ptr<Pee
   PEERLANE_RETURN_IF_ERROR(checkCount("operations", options.operations));
   PEERLANE_RETURN_IF_ERROR(checkCount("commits", options.commits));
   auto core = std::make_shared<TriggeredCore>(std::move(peer), options);
+  if (options.device.kind != DeviceKind::kHost) {
+    PEERLANE_ASSIGN(DeviceExecutor* const executor, core->peer_->executor(options.device));
+    core->stream_ = std::make_unique<TriggerStream>(*executor, core->peer_->progress());
+  }
   if (Status begun = core->batch_.begin(); !begun.isOk()) {
     if (core->doorbell_.isOpen()) core->close();
     return begun;
   }
   return core;
+}
+
+// An engine that stopped drops its tasks.
+TriggeredCore::~TriggeredCore() {
+  if (peer_->forked()) return;
+  expectStores(false);
+  if (stream_ && !stream_->isIdle()) health_.fail(Status(Code::kClosed, "the context was closed"));
 }
 
 TriggeredCore::TriggeredCore(std::shared_ptr<PeerCore> peer, const TriggerOptions& options)
@@ -59,7 +70,7 @@ void TriggeredCore::close() {
   if (doorbell_.isOpen()) doorbell_.close();
   isClosed_.store(true, std::memory_order_release);
   settle();
-  if (doorbell_.isOpen() && !doorbell_.isDrained()) becomeTask();
+  if (!isIdle()) becomeTask();
 }
 
 Status TriggeredCore::usable() const {
@@ -110,7 +121,7 @@ Result<TriggerProgram> TriggeredCore::commit(uint32_t mostOps) {
   ++nextCommit_;
   slot->state.make(++makings_);
   return TriggerProgram{{slot->number, makings_},
-                        ops == 0 ? &emptyProgram() : &slot->program.program()};
+                        ops == 0 ? &emptyProgram() : &slot->ready.program()};
 }
 
 Status TriggeredCore::rollback(const TriggerId& commit) {
@@ -185,53 +196,101 @@ Status TriggeredCore::whyRevoked(const CommitSlot& slot) {
   return Status::ok();
 }
 
-Status TriggeredCore::enqueueCommit(const TriggerId& id) {
+// Nobody else has the slot until it is given to the executor or ends.
+Status TriggeredCore::take(const TriggerId& id) {
   PEERLANE_RETURN_IF_ERROR(usable());
-  if (id.making == 0) return Status::ok();  // it is empty
   const uint64_t next = nextEnqueued_.load(std::memory_order_relaxed);
   CommitSlot& slot = placeOf(id.number);
   if (!slot.state.is(id.making, State::kMade))
     return invalid(nameOf(id.number) + " was enqueued, has ended or was taken back before");
   if (id.number != next)
     return invalid(nameOf(id.number) + " cannot be enqueued before " + nameOf(next));
-  // Partner: rollback(). Nobody else has the slot until it is enqueued.
+  // Partner: rollback().
   if (!slot.state.go(id.making, State::kMade, State::kEnding))
     return invalid(nameOf(id.number) + " was taken back");
-  if (const Status revoked = whyRevoked(slot); !revoked.isOk()) {
-    fail(revoked);
-    slot.works.clear();
-    slot.state.go(id.making, State::kEnding, State::kEnded);
-    return revoked;
-  }
   nextEnqueued_.store(next + 1, std::memory_order_release);
   launched_.fetch_add(1, std::memory_order_seq_cst);
-  slot.state.go(id.making, State::kEnding, State::kEnqueued);
-  if (!batch_.isDoorbell()) return Status::ok();
-  doorbell_.allow(slot.last);
+  if (const Status revoked = whyRevoked(slot); !revoked.isOk()) {
+    fail(revoked);
+    letGo(slot, false);
+    return revoked;
+  }
+  if (batch_.isDoorbell()) doorbell_.allow(slot.last);
+  if (stream_) doorbell_.expect(slot.arrivals);
+  return Status::ok();
+}
+
+// The executor has it: settle() ends it.
+void TriggeredCore::give(CommitSlot& slot) {
+  slot.state.go(slot.state.making(), State::kEnding, State::kEnqueued);
+  // A failure that came before this saw nothing to stay for.
+  if (batch_.isDoorbell() || stream_ || health_.hasFailed()) becomeTask();
+}
+
+Status TriggeredCore::enqueueCommit(const TriggerId& id) {
+  if (id.making == 0) return usable();  // it is empty
+  PEERLANE_RETURN_IF_ERROR(take(id));
+  give(placeOf(id.number));
+  return Status::ok();
+}
+
+Status TriggeredCore::runsOn(bool byDevice) const {
+  if (byDevice == (stream_ != nullptr)) return Status::ok();
+  return invalid("the programs of this queue run " +
+                 (stream_ ? "on streams of " + options_.device.toString()
+                          : std::string("on threads of the CPU")) +
+                 " (TriggerOptions::device)");
+}
+
+// The stream may refuse it: then the commit cannot run any more, and what was posted with it is
+// lost.
+Status TriggeredCore::enqueueCommit(const TriggerId& id, DeviceStream stream) {
+  PEERLANE_RETURN_IF_ERROR(runsOn(true));
+  if (id.making == 0) return usable();
+  PEERLANE_RETURN_IF_ERROR(take(id));
+  CommitSlot& slot = placeOf(id.number);
+  Status enqueued;
+  if (!slot.ready.program().ops.empty())
+    enqueued = stream_->enqueue(slot.ready.run, stream, TriggerStream::Clock::time_point::max());
+  if (enqueued.isOk()) {
+    give(slot);
+  } else {
+    fail(enqueued);
+    letGo(slot, false);
+  }
+  return enqueued;
+}
+
+Status TriggeredCore::enqueuePeek(const TriggerId& id, DeviceStream stream,
+                                  std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(runsOn(true));
+  PEERLANE_RETURN_IF_ERROR(usable());
+  PEERLANE_RETURN_IF_ERROR(peeks_.enqueue(id, stream, Progress::deadlineIn(timeout)));
   becomeTask();
   return Status::ok();
 }
 
 Status TriggeredCore::execute(const TriggerId& id) {
-  PEERLANE_RETURN_IF_ERROR(enqueueCommit(id));
-  if (id.making == 0) return Status::ok();
+  PEERLANE_RETURN_IF_ERROR(runsOn(false));
+  if (id.making == 0) return usable();
+  PEERLANE_RETURN_IF_ERROR(take(id));
   CommitSlot& slot = placeOf(id.number);
-  if (!slot.program.program().ops.empty()) {
-    PEERLANE_CHECK(slot.program.isStraight());
-    slot.program.runStraight();
+  if (!slot.ready.program().ops.empty()) {
+    PEERLANE_CHECK(slot.ready.onCpu.isStraight());
+    slot.ready.onCpu.runStraight();
   }
   if (batch_.isDoorbell()) {
+    const uint64_t last = slot.last;
+    give(slot);
     doorbell_.wake();
+    if (health_.isComplete(last)) settle();  // a turn that saw the end passed it over
     return Status::ok();
   }
-  // Before the failure is looked for: a poison that came earlier may be overwritten.
+  // A poison that came while it ran was overwritten.
   health_.failAgain();
-  if (health_.hasFailed()) {
-    end(slot, State::kEnqueued, false);
-    return health_.status();
-  }
-  end(slot, State::kEnqueued, true);
-  return Status::ok();
+  const bool isGood = !health_.hasFailed();
+  letGo(slot, isGood);
+  return isGood ? Status::ok() : health_.status();
 }
 
 // --- Ends ---
@@ -249,16 +308,23 @@ void TriggeredCore::becomeTask() {
 }
 
 Task::Turn TriggeredCore::turn() {
-  if (peer_->failureCode() != Code::kOk && !health_.hasFailed()) fail(peer_->failure());
+  if (!health_.hasFailed() && peer_->failureCode() != Code::kOk) fail(peer_->failure());
+  if (stream_ && stream_->look() && !health_.hasFailed())
+    fail(Status(Code::kTimeout, "a stream waited for a commit of a triggered queue to " +
+                                    peer_->name() + " longer than it may; the stream goes on"));
   settle();
-  const auto isBusy = [this] {
-    return launched_.load(std::memory_order_seq_cst) != 0 || !doorbell_.isDrained();
-  };
-  if (isBusy()) return Turn::kIdle;
+  expectStores(health_.hasFailed() && !isIdle() && !batch_.isDoorbell() && !stream_);
+  if (!isIdle()) return Turn::kIdle;
   isTask_.store(false, std::memory_order_seq_cst);
-  // A commit that was enqueued meanwhile relied on this task. Partner: enqueueCommit().
-  if (isBusy() && !isTask_.exchange(true, std::memory_order_seq_cst)) return Turn::kIdle;
+  // What was enqueued meanwhile relied on this task.
+  if (!isIdle() && !isTask_.exchange(true, std::memory_order_seq_cst)) return Turn::kIdle;
   return Turn::kFinished;
+}
+
+// An executor of one's own rings no bell after its store over a poison.
+void TriggeredCore::expectStores(bool does) {
+  if (std::exchange(expects_, does) == does) return;
+  does ? peer_->progress().expectDeviceStores() : peer_->progress().deviceStoresSeen();
 }
 
 std::string TriggeredCore::describe() const {
@@ -270,16 +336,18 @@ std::string TriggeredCore::describe() const {
 
 // Of a queue that has failed: nothing of the commit will touch memory any more.
 bool TriggeredCore::isDrained(const CommitSlot& slot) const {
+  if (stream_ && !isPassed(slot)) return false;
   if (batch_.isDoorbell()) return doorbell_.isDrained();
+  if (stream_) return true;
   // Another executor may be about to run it: only its store of the count says that it did.
-  return isClosed_.load(std::memory_order_acquire) || health_.isComplete(slot.last);
+  return isClosed_.load(std::memory_order_acquire) || health_.wasStored(slot.last);
 }
 
 // Ends what is complete, or can no longer run. Any thread.
 void TriggeredCore::settle() {
   for (CommitSlot& slot : commits_) {
     const State state = slot.state.state();
-    if (state == State::kEnqueued && health_.isComplete(slot.last)) {
+    if (state == State::kEnqueued && health_.isComplete(slot.last) && isPassed(slot)) {
       end(slot, state, !health_.hasFailed());
     } else if (health_.hasFailed() &&
                (state == State::kMade || (state == State::kEnqueued && isDrained(slot)))) {
@@ -290,19 +358,26 @@ void TriggeredCore::settle() {
 }
 
 void TriggeredCore::end(CommitSlot& slot, State from, bool isGood) {
-  const uint64_t making = slot.state.making();
-  if (!slot.state.go(making, from, State::kEnding)) return;
+  if (!slot.state.go(slot.state.making(), from, State::kEnding)) return;
+  if (from == State::kMade) launched_.fetch_add(1, std::memory_order_seq_cst);
+  letGo(slot, isGood);
+}
+
+// By the thread that took the slot.
+void TriggeredCore::letGo(CommitSlot& slot, bool isGood) {
   if (!isGood) health_.explain(slot.works);
   slot.works.clear();
   slot.isGood = isGood;
-  slot.state.go(making, State::kEnding, State::kEnded);
-  if (from == State::kEnqueued) launched_.fetch_sub(1, std::memory_order_seq_cst);
+  slot.state.go(slot.state.making(), State::kEnding, State::kEnded);
+  launched_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void TriggeredCore::fail(const Status& why) {
   if (doorbell_.isOpen()) doorbell_.abort(why.code());  // nothing more is begun once it is told
   health_.fail(why);
   if (doorbell_.isOpen()) (void)doorbell_.mailbox().serve();
+  // For the poison of a mapped queue, which the program of an executor may overwrite.
+  if (!isClosed_.load(std::memory_order_acquire)) becomeTask();
   peer_->progress().nudge();
 }
 

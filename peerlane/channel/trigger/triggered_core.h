@@ -31,6 +31,7 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   static Result<std::shared_ptr<TriggeredCore>> create(std::shared_ptr<PeerCore> peer,
                                                        const TriggerOptions& options);
   TriggeredCore(std::shared_ptr<PeerCore> peer, const TriggerOptions& options);
+  ~TriggeredCore() override;
   // The last handle is gone.
   void close();
 
@@ -49,6 +50,10 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
 
   // --- Executor ---
   Status enqueueCommit(const TriggerId& id);
+  Status enqueueCommit(const TriggerId& id, DeviceStream stream);
+  Status enqueuePeek(const TriggerId& id, DeviceStream stream, std::chrono::nanoseconds timeout);
+  // kInvalidArgument: the programs of this queue run on a device, or, if `byDevice`, they do not.
+  Status runsOn(bool byDevice) const;
   Status execute(const TriggerId& id);
   PeekTable& peeks() { return peeks_; }
 
@@ -71,19 +76,31 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   CommitSlot* slotOf(uint64_t number);
   Result<CommitSlot*> freeSlot();
   static Status whyRevoked(const CommitSlot& slot);
+  bool isPassed(const CommitSlot& slot) const {
+    return !stream_ || slot.ready.program().ops.empty() || stream_->hasPassed(slot.ready.run);
+  }
+  bool isIdle() const {
+    return launched_.load(std::memory_order_seq_cst) == 0 &&
+           (!doorbell_.isOpen() || doorbell_.isDrained()) && (!stream_ || stream_->isIdle());
+  }
   bool isComplete(const CommitSlot& slot) const;
   void settlePeeks();
   void settle();
   bool isDrained(const CommitSlot& slot) const;
+  Status take(const TriggerId& id);
+  void give(CommitSlot& slot);
   void end(CommitSlot& slot, MadeState::State from, bool isGood);
+  void letGo(CommitSlot& slot, bool isGood);
+  void expectStores(bool does);
   void becomeTask();
 
   const std::shared_ptr<PeerCore> peer_;  // keeps the engine
   const TriggerOptions options_;
   TriggerHealth health_{*peer_};
+  std::unique_ptr<TriggerStream> stream_;  // of a queue of a device
   Doorbell doorbell_{*peer_, health_};
-  PostedBatch batch_{peer_, options_, health_, doorbell_};
-  PeekTable peeks_{*peer_, health_, batch_};
+  PostedBatch batch_{peer_, options_, health_, doorbell_, stream_};
+  PeekTable peeks_{*peer_, health_, batch_, stream_};
   std::vector<CommitSlot> commits_;
 
   uint64_t nextCommit_ = 1;                // the poster's
@@ -92,6 +109,7 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   std::atomic<uint32_t> launched_{0};      // commits that were enqueued and have not ended
   std::atomic<bool> isTask_{false};
   std::atomic<bool> isClosed_{false};
+  bool expects_ = false;  // of the task
 };
 
 }  // namespace peerlane

@@ -90,6 +90,13 @@ Status TriggeredQueue::enqueueCommit(const TriggerId& commit) {
 Status TriggeredQueue::enqueuePeek(const TriggerId& peek) {
   return core_ ? core_->peeks().enqueue(peek) : emptyQueue();
 }
+Status TriggeredQueue::enqueueCommit(const TriggerId& commit, DeviceStream stream) {
+  return core_ ? core_->enqueueCommit(commit, stream) : emptyQueue();
+}
+Status TriggeredQueue::enqueuePeek(const TriggerId& peek, DeviceStream stream,
+                                   std::chrono::nanoseconds timeout) {
+  return core_ ? core_->enqueuePeek(peek, stream, timeout) : emptyQueue();
+}
 std::span<const TriggerRow> TriggeredQueue::targets() const {
   return core_ ? core_->targets() : std::span<const TriggerRow>();
 }
@@ -107,9 +114,13 @@ Status TriggeredQueue::execute(const TriggerId& commit) {
   return core_ ? core_->execute(commit) : emptyQueue();
 }
 Status TriggeredQueue::executePeek(const TriggerId& peek, std::chrono::nanoseconds timeout) {
-  return core_ ? core_->peeks().execute(peek, timeout) : emptyQueue();
+  if (!core_) return emptyQueue();
+  PEERLANE_RETURN_IF_ERROR(core_->runsOn(false));
+  return core_->peeks().execute(peek, timeout);
 }
 Status TriggeredQueue::wait(uint64_t number, std::chrono::nanoseconds timeout) {
+  if (!core_) return emptyQueue();
+  PEERLANE_RETURN_IF_ERROR(core_->runsOn(false));
   PEERLANE_ASSIGN(const TriggerProgram made, peek(number));
   const Status waited = core_->peeks().execute(made.id, timeout);
   // The caller has no name for the peek.

@@ -53,6 +53,9 @@ struct TriggerOptions {
   uint32_t operations = 64;
   // Commits made and not complete; a power of two, 2 to 1024.
   uint32_t commits = 32;
+  // Whose streams run the programs; the host: its threads. A queue belongs to one stream, the first
+  // one that a program of it was enqueued on. Kernels of a GPU cannot run them by themselves yet.
+  Device device{};
   // How long a post may wait for regions that are not imported yet.
   std::chrono::nanoseconds importTimeout = std::chrono::seconds(10);
 };
@@ -129,10 +132,19 @@ class TriggeredQueue {
   // queue's failure.
   Status poll(uint64_t number);
 
-  // --- Run, by an executor of one's own: enqueue() first, in the order of the numbers, then the
-  // program, with the targets of targets(). From here on nothing is taken back ---
+  // --- Run, by an executor of one's own: enqueue first, in the order of the numbers, then run the
+  // program, with the targets of targets(). From here on nothing is taken back. The executor must
+  // not look at a program after its last op: the poster may make another one in its place ---
   Status enqueueCommit(const TriggerId& commit);
   Status enqueuePeek(const TriggerId& peek);
+  // --- Run on a stream of TriggerOptions::device: enqueued when the call returns. Between commit
+  // and completion the stream holds memory operations, copies and kernels of the library alone ---
+  // An error fails the queue: what was posted with the commit is lost.
+  Status enqueueCommit(const TriggerId& commit, DeviceStream stream);
+  // The stream goes on when the commit is complete. `timeout`: then the queue fails with kTimeout,
+  // which releases the stream, as any failure does; status() says which.
+  Status enqueuePeek(const TriggerId& peek, DeviceStream stream,
+                     std::chrono::nanoseconds timeout = std::chrono::hours(24));
   // In the order of their numbers; valid until the next post.
   std::span<const TriggerRow> targets() const;
   // The program of a commit or peek as a flat list for runTriggered() (trigger_device.h). The

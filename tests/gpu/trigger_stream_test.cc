@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Triggered queues whose programs run on a stream of a GPU, over links that agents serve and over
+// mapped ones, between two contexts of one process.
+#include "peerlane/channel/trigger/triggered_queue.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/channel/context_pair.h"
+#include "tests/gpu/two_processes.h"
+
+namespace peerlane::gputest {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Device kGpu{DeviceKind::kCuda, 0};
+constexpr uint64_t kBytes = 64 * 1024;
+
+ContextOptions optionsOf(const Config& config) {
+  ContextOptions options;
+  options.config = config;
+  options.devices = {kGpu};
+  return options;
+}
+
+class Stream {
+ public:
+  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  ~Stream() { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+  operator DeviceStream() const { return DeviceStream::cuda(stream_); }
+  void synchronize() const { ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess); }
+  bool isBusy() const { return cudaStreamQuery(stream_) == cudaErrorNotReady; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class TriggerStreamTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    PEERLANE_NEEDS_GPUS(1);
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    Config config;
+    config.links = {GetParam()};
+    a_ = MUST(Context::create(optionsOf(config)));
+    b_ = MUST(Context::create(optionsOf(config)));
+    toB_ = MUST(a_->connect(b_->ticket(), kSoon));
+    toA_ = MUST(b_->accept(kSoon));
+    near_ = std::make_unique<TestMemory>(*a_, kBytes, false, Access::kRemoteReadWrite, 1);
+    far_ = std::make_unique<TestMemory>(*b_, kBytes, false, Access::kRemoteReadWrite, 2);
+    remote_ = far_->importedBy(toB_);
+    stream_ = std::make_unique<Stream>();
+  }
+  TriggeredQueue queue(TriggerEmitter emitter = TriggerEmitter::kDoorbell) {
+    return MUST(TriggeredQueue::create(toB_, {.emitter = emitter, .device = kGpu}));
+  }
+  Status put(TriggeredQueue& queue, uint64_t from, uint64_t to, uint64_t bytes) {
+    const Block block{&near_->region(), from, &remote_, to, bytes};
+    return queue.put({&block, 1});
+  }
+  void expectPut(uint64_t from, uint64_t to, uint64_t bytes) {
+    std::memcpy(far_->shadow() + to, near_->shadow() + from, bytes);
+  }
+
+  std::unique_ptr<Context> a_, b_;
+  Peer toB_, toA_;
+  std::unique_ptr<TestMemory> near_, far_;
+  RemoteRegion remote_;
+  std::unique_ptr<Stream> stream_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Links, TriggerStreamTest, ::testing::Values("tcp", "self"),
+                         [](const auto& link) { return std::string(link.param); });
+
+TEST_P(TriggerStreamTest, LaunchesWhenTheStreamGetsThere) {
+  TriggeredQueue queue = this->queue();
+  const Signal arrived = MUST(Signal::create(toA_, 3));
+  // Work before the commit holds it up.
+  ASSERT_OK(queue.receive(0, 1));
+  const TriggerProgram start = MUST(queue.commit());
+  const TriggerProgram started = MUST(queue.peek(start.id.number));
+  ASSERT_OK(put(queue, 0, 100, 5000));
+  ASSERT_OK(queue.signal(3));
+  const TriggerProgram send = MUST(queue.commit());
+  const TriggerProgram sent = MUST(queue.peek(send.id.number));
+  ASSERT_OK(queue.enqueueCommit(start.id, *stream_));
+  ASSERT_OK(queue.enqueuePeek(started.id, *stream_));
+  ASSERT_OK(queue.enqueueCommit(send.id, *stream_));
+  ASSERT_OK(queue.enqueuePeek(sent.id, *stream_));
+  EXPECT_TRUE(stream_->isBusy());
+  EXPECT_EQ(arrived.value(), 0u);
+  EXPECT_TRUE(far_->isAsExpected());
+  EXPECT_EQ(queue.poll(send.id.number).code(), Code::kTryAgain);
+  EXPECT_EQ(queue.rollback(send.id).code(), Code::kInvalidArgument);
+  EXPECT_OK(MUST(addSignal(toA_, 0)).wait(kSoon));
+  stream_->synchronize();
+  EXPECT_TRUE(soon([&] { return queue.poll(send.id.number).isOk(); })) << queue.status().toString();
+  ASSERT_OK(arrived.wait(1, kSoon));
+  expectPut(0, 100, 5000);
+  EXPECT_TRUE(far_->isAsExpected());
+}
+
+TEST_P(TriggerStreamTest, ManyRoundsInOneGo) {
+  TriggeredQueue queue = this->queue();
+  const Signal arrived = MUST(Signal::create(toA_, 1));
+  for (uint64_t batch = 0; batch < 10; ++batch) {
+    for (uint64_t i = 0; i < 8; ++i) {
+      ASSERT_OK(put(queue, i * 64, (batch * 8 + i) * 64, 60));
+      expectPut(i * 64, (batch * 8 + i) * 64, 60);
+      ASSERT_OK(queue.signal(1));
+      const TriggerProgram commit = MUST(queue.commit());
+      const TriggerProgram peek = MUST(queue.peek(commit.id.number));
+      ASSERT_OK(queue.enqueueCommit(commit.id, *stream_));
+      ASSERT_OK(queue.enqueuePeek(peek.id, *stream_));
+    }
+    stream_->synchronize();
+    ASSERT_TRUE(soon([&] { return queue.poll(batch * 8 + 8).isOk(); }));
+  }
+  ASSERT_OK(arrived.wait(80, kSoon));
+  EXPECT_TRUE(far_->isAsExpected());
+}
+
+TEST_P(TriggerStreamTest, AFailureReleasesTheStream) {
+  const Stream others;
+  for (const bool byTimeout : {false, true}) {
+    TriggeredQueue queue = this->queue();
+    ASSERT_OK(put(queue, 0, 0, 64));
+    ASSERT_OK(queue.receive(9, 1));
+    const TriggerProgram commit = MUST(queue.commit());
+    const TriggerProgram peek = MUST(queue.peek(commit.id.number));
+    ASSERT_OK(queue.enqueueCommit(commit.id, *stream_));
+    EXPECT_EQ(queue.enqueuePeek(peek.id, others).code(), Code::kInvalidArgument);
+    ASSERT_OK(queue.enqueuePeek(peek.id, *stream_, byTimeout ? 20ms : kSoon));
+    if (!byTimeout) queue.cancel();
+    stream_->synchronize();
+    EXPECT_EQ(queue.status().code(), byTimeout ? Code::kTimeout : Code::kCancelled);
+    EXPECT_EQ(queue.poll(commit.id.number).code(), queue.status().code());
+  }
+}
+
+TEST_P(TriggerStreamTest, APeerThatLeavesReleasesTheStream) {
+  TriggeredQueue queue = this->queue();
+  ASSERT_OK(queue.receive(9, 1));
+  const TriggerProgram commit = MUST(queue.commit());
+  const TriggerProgram peek = MUST(queue.peek(commit.id.number));
+  ASSERT_OK(queue.enqueueCommit(commit.id, *stream_));
+  ASSERT_OK(queue.enqueuePeek(peek.id, *stream_, kSoon));
+  far_->abandon();
+  toA_ = {};
+  b_.reset();
+  stream_->synchronize();
+  EXPECT_NE(queue.status().code(), Code::kOk);
+  far_.reset();
+}
+
+// Also while its programs are on the stream.
+TEST_P(TriggerStreamTest, ClosesWhileTheStreamWaits) {
+  {
+    TriggeredQueue queue = this->queue();
+    ASSERT_OK(queue.receive(9, 1));
+    const TriggerProgram commit = MUST(queue.commit());
+    const TriggerProgram peek = MUST(queue.peek(commit.id.number));
+    ASSERT_OK(queue.enqueueCommit(commit.id, *stream_));
+    ASSERT_OK(queue.enqueuePeek(peek.id, *stream_, kSoon));
+  }
+  stream_->synchronize();
+}
+
+TEST_P(TriggerStreamTest, ThreadsOfTheHostAndGraphsAreRefused) {
+  TriggeredQueue queue = this->queue();
+  ASSERT_OK(put(queue, 0, 0, 64));
+  const TriggerProgram commit = MUST(queue.commit());
+  EXPECT_EQ(queue.execute(commit.id).code(), Code::kInvalidArgument);
+  EXPECT_EQ(queue.wait(commit.id.number, 0s).code(), Code::kInvalidArgument);
+  ASSERT_EQ(cudaStreamBeginCapture(stream_->get(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(queue.enqueueCommit(commit.id, *stream_).code(), Code::kNotSupported);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream_->get(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  TriggeredQueue ofHost = MUST(TriggeredQueue::create(toB_));
+  EXPECT_EQ(ofHost.enqueueCommit({1, 1}, *stream_).code(), Code::kInvalidArgument);
+}
+
+// The copies are the stream's own.
+TEST(TriggerStream, MappedQueuesCopyOnTheStream) {
+  PEERLANE_NEEDS_GPUS(1);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  Config config;
+  config.links = {"self", "cuda_ipc"};
+  const auto a = MUST(Context::create(optionsOf(config)));
+  const auto b = MUST(Context::create(optionsOf(config)));
+  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
+  const Peer toA = MUST(b->accept(kSoon));
+  std::byte *from = nullptr, *to = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&from), kBytes), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&to), kBytes), cudaSuccess);
+  {
+    const Region near = MUST(a->registerRegion(from, kBytes, Access::kLocal));
+    const Region far = MUST(b->registerRegion(to, kBytes, Access::kRemoteWrite));
+    const RemoteRegion remote = MUST(toB.importRegion(far.share()));
+    TriggeredQueue queue = MUST(TriggeredQueue::create(toB, {.device = kGpu}));
+    const Stream stream;
+    for (int round = 1; round <= 20; ++round) {
+      const Block blocks[] = {{&near, 0, &remote, 4096, 10000}, {&near, 16384, &remote, 0, 64}};
+      ASSERT_OK(queue.put(blocks));
+      const TriggerProgram commit = MUST(queue.commit());
+      ASSERT_EQ(queue.emitter(), "mapped");
+      const TriggerProgram peek = MUST(queue.peek(commit.id.number));
+      ASSERT_EQ(cudaMemsetAsync(from, round, kBytes, stream.get()), cudaSuccess);
+      ASSERT_OK(queue.enqueueCommit(commit.id, stream));
+      ASSERT_OK(queue.enqueuePeek(peek.id, stream));
+      stream.synchronize();
+      ASSERT_TRUE(soon([&] { return queue.poll(commit.id.number).isOk(); }));
+      std::vector<std::byte> seen(20000);
+      ASSERT_EQ(cudaMemcpy(seen.data(), to, seen.size(), cudaMemcpyDefault), cudaSuccess);
+      for (size_t i = 0; i < seen.size(); ++i) {
+        const bool isPut = i < 64 || (i >= 4096 && i < 14096);
+        ASSERT_EQ(static_cast<int>(seen[i]) == round, isPut) << i;
+      }
+    }
+    EXPECT_EQ(queue.signal(0).code(), Code::kNotSupported);
+    EXPECT_EQ(queue.receive(0, 1).code(), Code::kNotSupported);
+    queue = {};
+    EXPECT_OK(a->unregister(near, kSoon));
+    EXPECT_OK(b->unregister(far, kSoon));
+  }
+  EXPECT_EQ(cudaFree(from), cudaSuccess);
+  EXPECT_EQ(cudaFree(to), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace peerlane::gputest
