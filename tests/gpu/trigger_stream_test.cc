@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/channel/context_pair.h"
+#include "tests/gpu/trigger_kernels.h"
 #include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
@@ -188,6 +189,82 @@ TEST_P(TriggerStreamTest, ThreadsOfTheHostAndGraphsAreRefused) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   TriggeredQueue ofHost = MUST(TriggeredQueue::create(toB_));
   EXPECT_EQ(ofHost.enqueueCommit({1, 1}, *stream_).code(), Code::kInvalidArgument);
+}
+
+// Both sides are kernels, on one GPU: each waits for the other's bytes, changes them and sends them
+// back, eight rounds without the host. The bytes are the host's, pinned.
+TEST_P(TriggerStreamTest, TwoKernelsPlayWithoutTheHost) {
+  constexpr uint32_t kRounds = 8;
+  constexpr uint64_t kSize = 3000;
+  struct Player {
+    Player(const Peer& peer, bool isFirst)
+        : queue(MUST(TriggeredQueue::create(
+              peer, {.emitter = TriggerEmitter::kDoorbell, .device = kGpu}))),
+          isFirst_(isFirst) {
+      EXPECT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&game), sizeof(TriggerGame), 0),
+                cudaSuccess);
+      *game = {};
+      EXPECT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&game->bytes), kBytes, 0), cudaSuccess);
+      for (uint64_t i = 0; i < kBytes; ++i) game->bytes[i] = static_cast<uint8_t>(i);
+      game->size = kSize;
+      game->count = kRounds;
+    }
+    ~Player() {
+      EXPECT_EQ(cudaFreeHost(game->bytes), cudaSuccess);
+      EXPECT_EQ(cudaFreeHost(game), cudaSuccess);
+    }
+    Player(const Player&) = delete;
+    Player& operator=(const Player&) = delete;
+    void prepare(const Region& own, const RemoteRegion& other) {
+      for (uint32_t i = 0; i < kRounds; ++i) {
+        ASSERT_OK(queue.receive(0, isFirst_ ? i : i + 1));
+        const TriggerProgram arrival = MUST(queue.commit());
+        const Block block{&own, 0, &other, 0, kSize};
+        ASSERT_OK(queue.put({&block, 1}));
+        ASSERT_OK(queue.signal(0));
+        const TriggerProgram send = MUST(queue.commit());
+        const TriggerProgram peek = MUST(queue.peek(arrival.id.number));
+        const TriggerList wait = MUST(queue.resolve(peek, game->rounds[i].wait));
+        game->rounds[i].waitOps = wait.ops;
+        game->rounds[i].sendOps = MUST(queue.resolve(send, game->rounds[i].send)).ops;
+        game->status = wait.status;
+        ASSERT_OK(queue.enqueueCommit(arrival.id));
+        ASSERT_OK(queue.enqueueCommit(send.id));
+        ASSERT_OK(queue.enqueuePeek(peek.id));
+      }
+    }
+    TriggeredQueue queue;
+    TriggerGame* game = nullptr;
+
+   private:
+    const bool isFirst_;
+  };
+  {
+    Player a(toB_, true), b(toA_, false);
+    const Region near = MUST(a_->registerRegion(reinterpret_cast<std::byte*>(a.game->bytes), kBytes,
+                                                Access::kRemoteReadWrite));
+    const Region far = MUST(b_->registerRegion(reinterpret_cast<std::byte*>(b.game->bytes), kBytes,
+                                               Access::kRemoteReadWrite));
+    const RemoteRegion there = MUST(toB_.importRegion(far.share()));
+    const RemoteRegion back = MUST(toA_.importRegion(near.share()));
+    a.prepare(near, there);
+    b.prepare(far, back);
+    const Stream other;
+    launchTriggerGame(a.game, stream_->get());
+    launchTriggerGame(b.game, other.get());
+    stream_->synchronize();
+    other.synchronize();
+    EXPECT_EQ(a.game->outcome, 0u) << a.queue.status().toString();
+    EXPECT_EQ(b.game->outcome, 0u) << b.queue.status().toString();
+    // The last message is b's.
+    EXPECT_OK(MUST(Signal::create(toB_, 0)).wait(kRounds, kSoon));
+    for (uint64_t i = 0; i < kSize; ++i)
+      ASSERT_EQ(a.game->bytes[i], static_cast<uint8_t>(i + 2 * kRounds)) << i;
+    for (const Player* player : {&a, &b})
+      EXPECT_TRUE(soon([&] { return TriggeredQueue(player->queue).poll(2 * kRounds).isOk(); }));
+    EXPECT_OK(a_->unregister(near, kSoon));
+    EXPECT_OK(b_->unregister(far, kSoon));
+  }
 }
 
 // The copies are the stream's own.

@@ -66,8 +66,12 @@ Status PeekTable::enqueue(const TriggerId& id, DeviceStream stream,
 }
 
 Status PeekTable::enqueue(const TriggerId& id) {
-  for (PeekSlot& peek : peeks_)
-    if (peek.state.go(id.making, State::kMade, State::kEnqueued)) return Status::ok();
+  for (PeekSlot& peek : peeks_) {
+    if (!peek.state.go(id.making, State::kMade, State::kEnding)) continue;
+    peek.ready.run.ticket.store(TriggerStream::Run::kElsewhere, std::memory_order_release);
+    peek.state.go(id.making, State::kEnding, State::kEnqueued);
+    return Status::ok();
+  }
   return isOver(id);
 }
 

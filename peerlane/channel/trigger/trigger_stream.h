@@ -28,8 +28,9 @@ class TriggerStream {
   // A program on its way to the stream.
   struct Run {
     static constexpr uint64_t kNone = UINT64_MAX;
-    std::unique_ptr<DeviceProgram> program;  // until it is enqueued
-    std::atomic<uint64_t> ticket{kNone};     // once it is: executor release -> any thread
+    static constexpr uint64_t kElsewhere = UINT64_MAX - 1;  // a kernel of the user's runs it
+    std::unique_ptr<DeviceProgram> program;                 // until it is enqueued
+    std::atomic<uint64_t> ticket{kNone};  // once it is: executor release -> any thread
   };
 
   // `executor` and `progress` outlive it.

@@ -230,7 +230,9 @@ void TriggeredCore::give(CommitSlot& slot) {
 Status TriggeredCore::enqueueCommit(const TriggerId& id) {
   if (id.making == 0) return usable();  // it is empty
   PEERLANE_RETURN_IF_ERROR(take(id));
-  give(placeOf(id.number));
+  CommitSlot& slot = placeOf(id.number);
+  slot.ready.run.ticket.store(TriggerStream::Run::kElsewhere, std::memory_order_release);
+  give(slot);
   return Status::ok();
 }
 
@@ -338,7 +340,9 @@ std::string TriggeredCore::describe() const {
 bool TriggeredCore::isDrained(const CommitSlot& slot) const {
   if (stream_ && !isPassed(slot)) return false;
   if (batch_.isDoorbell()) return doorbell_.isDrained();
-  if (stream_) return true;
+  if (stream_ &&
+      slot.ready.run.ticket.load(std::memory_order_acquire) != TriggerStream::Run::kElsewhere)
+    return true;
   // Another executor may be about to run it: only its store of the count says that it did.
   return isClosed_.load(std::memory_order_acquire) || health_.wasStored(slot.last);
 }

@@ -77,7 +77,10 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   Result<CommitSlot*> freeSlot();
   static Status whyRevoked(const CommitSlot& slot);
   bool isPassed(const CommitSlot& slot) const {
-    return !stream_ || slot.ready.program().ops.empty() || stream_->hasPassed(slot.ready.run);
+    if (!stream_ || slot.ready.program().ops.empty()) return true;
+    const uint64_t ticket = slot.ready.run.ticket.load(std::memory_order_acquire);
+    // A kernel's last op is the store that tells of it.
+    return ticket == TriggerStream::Run::kElsewhere || stream_->hasPassed(slot.ready.run);
   }
   bool isIdle() const {
     return launched_.load(std::memory_order_seq_cst) == 0 &&

@@ -53,8 +53,8 @@ struct TriggerOptions {
   uint32_t operations = 64;
   // Commits made and not complete; a power of two, 2 to 1024.
   uint32_t commits = 32;
-  // Whose streams run the programs; the host: its threads. A queue belongs to one stream, the first
-  // one that a program of it was enqueued on. Kernels of a GPU cannot run them by themselves yet.
+  // Whose streams and kernels run the programs; the host: its threads. A queue belongs to one
+  // stream, the first one that a program of it was enqueued on. Kernels run what resolve() gives.
   Device device{};
   // How long a post may wait for regions that are not imported yet.
   std::chrono::nanoseconds importTimeout = std::chrono::seconds(10);
@@ -147,9 +147,10 @@ class TriggeredQueue {
                      std::chrono::nanoseconds timeout = std::chrono::hours(24));
   // In the order of their numbers; valid until the next post.
   std::span<const TriggerRow> targets() const;
-  // The program of a commit or peek as a flat list for runTriggered() (trigger_device.h). The
-  // poster's, before it is enqueued. kInvalidArgument: `room` is too small, with the size that it
-  // needs; or the program has ended.
+  // The program of a commit or peek as a flat list for runTriggered() (trigger_device.h), with the
+  // addresses of TriggerOptions::device. The poster's, before it is enqueued; a queue that a kernel
+  // uses must stay until the kernel has ended. kInvalidArgument: `room` is too small, with the size
+  // that it needs; or the program has ended.
   Result<TriggerList> resolve(const TriggerProgram& program, std::span<TriggerOp> room) const;
 
   // --- Run by this thread ---
