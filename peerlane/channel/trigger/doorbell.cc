@@ -8,6 +8,11 @@
 namespace peerlane {
 
 Doorbell::~Doorbell() {
+  if (peer_.forked()) {
+    // Its thread is not here, and locks may be held for ever.
+    if (server_ != nullptr) (void)new std::shared_ptr<DoorbellServer>(std::move(server_));
+    return;
+  }
   if (mailbox_ == nullptr || !mailbox_->idle()) return;
   mailbox_->mirrorTo(nullptr);
   mailbox_->clearAbort();
