@@ -6,15 +6,16 @@
 // thread that took the slot to kEnding.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "peerlane/channel/protocol/trigger_protocol.h"
+#include "peerlane/channel/trigger/entry_writer.h"
 #include "peerlane/channel/trigger/made_state.h"
 #include "peerlane/channel/trigger/posted_work.h"
 #include "peerlane/channel/trigger/trigger_stream.h"
 #include "peerlane/program/cpu/cpu_program.h"
-#include "peerlane/program/cpu/open_puts.h"
 
 namespace peerlane {
 
@@ -28,20 +29,23 @@ struct ReadyProgram {
     onCpu.clear();
     onDevice = {};
     run.program.reset();
+    run.ticket.store(TriggerStream::Run::kElsewhere, std::memory_order_relaxed);
   }
 };
 
 struct CommitSlot {
   MadeState state;
   uint64_t number = 0;
-  uint64_t last = 0;     // the number of its last operation
+  // The number of its last operation. Also read by threads that find out afterwards, by the state,
+  // of which making it was.
+  std::atomic<uint64_t> last{0};
   uint64_t entries = 0;  // of the mailbox
   std::vector<PostedWork> works;
   std::vector<TriggerArrival> arrivals;
   uint64_t awaited = 0;  // arrivals of this commit and those before it
   ReadyProgram ready;
-  cpu::OpenPuts before;          // as it was before its first operation
-  uint64_t seenRevocations = 0;  // UseGate::revocations() when it was made
+  OpenEntries before;            // as it was before its first operation
+  uint64_t seenRevocations = 0;  // UseGate::revocations() before the first of it was posted
   bool isGood = false;           // once it has ended: its operations are complete
   uint32_t peeks = 0;            // under way; the poster's
 };

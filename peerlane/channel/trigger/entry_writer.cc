@@ -41,22 +41,22 @@ std::vector<Group> groupsOf(const PostedWork& work, bool isPut) {
 }
 
 // What was posted before and is complete says nothing about what comes.
-void forgetAnswered(const Mailbox& mailbox, cpu::OpenPuts& puts) {
-  if (mailbox.idle()) puts.clear();
+void forgetAnswered(const Mailbox& mailbox, OpenEntries& open) {
+  if (mailbox.idle()) open = {};
 }
 
 }  // namespace
 
-Result<uint64_t> writeEntries(Mailbox& mailbox, PostedWork& work, bool isPut, cpu::OpenPuts& puts) {
-  forgetAnswered(mailbox, puts);
+Result<uint64_t> writeEntries(Mailbox& mailbox, PostedWork& work, bool isPut, OpenEntries& open) {
+  forgetAnswered(mailbox, open);
   std::vector<Group> groups = groupsOf(work, isPut);
   uint64_t claimed = 0;
-  const cpu::OpenPuts before = puts;
+  const OpenEntries before = open;
   for (Group& group : groups) {
     MailboxEntry* const entry = mailbox.claim();
     if (entry == nullptr) {
       mailbox.unclaim(claimed);
-      puts = before;
+      open = before;
       return noRoom(mailbox);
     }
     ++claimed;
@@ -66,20 +66,25 @@ Result<uint64_t> writeEntries(Mailbox& mailbox, PostedWork& work, bool isPut, cp
     entry->pieces = pieces.data();
     entry->pieceCount = static_cast<uint32_t>(pieces.size());
     entry->isMapped = group.agent == nullptr;
+    const auto kind = isPut ? OpenEntries::Kind::kPuts : OpenEntries::Kind::kGets;
+    entry->afterAll =
+        !entry->isMapped && open.kind != kind && open.kind != OpenEntries::Kind::kNone;
+    open.kind = entry->isMapped ? OpenEntries::Kind::kNone : kind;
     if (isPut && !entry->isMapped)
-      puts.add(pieces.front().remote, false);
+      open.puts.add(pieces.front().remote, false);
     else
-      puts.addOther();
+      open.puts.addOther();
   }
   return claimed;
 }
 
 Result<uint64_t> writeAddition(Mailbox& mailbox, const RemoteMemory& memory, uint64_t offset,
-                               uint64_t value, const Waker* waker, cpu::OpenPuts& puts) {
-  forgetAnswered(mailbox, puts);
+                               uint64_t value, const Waker* waker, bool isSignal,
+                               OpenEntries& open) {
+  forgetAnswered(mailbox, open);
   MailboxEntry* const entry = mailbox.claim();
   if (entry == nullptr) return noRoom(mailbox);
-  const cpu::OpenPuts::Before before = puts.before(&memory);
+  const cpu::OpenPuts::Before before = open.puts.before(&memory);
   entry->verb = Verb::kAdd64;
   entry->order = Order::kRelease;
   entry->remote = &memory;
@@ -88,8 +93,14 @@ Result<uint64_t> writeAddition(Mailbox& mailbox, const RemoteMemory& memory, uin
   entry->isMapped = memory.mapped != nullptr;
   entry->waker = waker;
   entry->onlyAfterPrevious = !entry->isMapped && before == cpu::OpenPuts::Before::kLast;
-  entry->afterAll = before == cpu::OpenPuts::Before::kAnswers;
-  puts.addOther();
+  // Who sees it may write the memory that a get before it reads.
+  entry->afterAll = before == cpu::OpenPuts::Before::kAnswers ||
+                    (!entry->isMapped && open.kind == OpenEntries::Kind::kGets);
+  if (entry->isMapped)
+    open.kind = OpenEntries::Kind::kNone;
+  else if (!isSignal)
+    open.kind = OpenEntries::Kind::kAdditions;
+  open.puts.addOther();
   return uint64_t{1};
 }
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <thread>
 
 namespace peerlane {
 
@@ -18,10 +19,26 @@ class MadeState {
     kMade,      // its program is made and may be taken back
     kEnqueued,  // its program may run from now on
     kEnding,    // one thread lets go of what it holds
-    kEnded
+    kEnded,
+    kRunning  // the executor has it, and gives it back or ends it
   };
 
+  // Both of one moment.
+  struct Seen {
+    uint64_t making;
+    State state;
+  };
+  Seen seen() const {
+    const uint64_t word = word_.load(std::memory_order_acquire);
+    return {word >> kBits, static_cast<State>(word & kMask)};
+  }
   State state() const { return static_cast<State>(word_.load(std::memory_order_acquire) & kMask); }
+  // The same once no thread lets go of what it holds, which takes a moment. Not on such a thread.
+  State settled() const {
+    State now = state();
+    for (; now == State::kEnding; now = state()) std::this_thread::yield();
+    return now;
+  }
   uint64_t making() const { return word_.load(std::memory_order_relaxed) >> kBits; }
 
   // The poster's; release: what it wrote to the slot before.

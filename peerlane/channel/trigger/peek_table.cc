@@ -25,7 +25,7 @@ Result<TriggerProgram> PeekTable::make(uint64_t number, CommitSlot* slot, uint64
     return Status(Code::kTryAgain, std::to_string(peeks_.size()) +
                                        " peeks are under way, which is the most; run or abort one");
   found->number = number;
-  found->last = slot == nullptr ? 0 : slot->last;
+  found->last = slot == nullptr ? 0 : slot->last.load(std::memory_order_relaxed);
   found->arrivals = slot == nullptr ? std::vector<TriggerArrival>() : slot->arrivals;
   Program program;
   program.name = "peek";
@@ -57,9 +57,9 @@ Status PeekTable::enqueue(const TriggerId& id, DeviceStream stream,
                           TriggerStream::Clock::time_point until) {
   for (PeekSlot& peek : peeks_) {
     // Nobody else has it until the stream has it.
-    if (!peek.state.go(id.making, State::kMade, State::kEnding)) continue;
+    if (!peek.state.go(id.making, State::kMade, State::kRunning)) continue;
     const Status enqueued = stream_->enqueue(peek.ready.run, stream, until);
-    peek.state.go(id.making, State::kEnding, enqueued.isOk() ? State::kEnqueued : State::kMade);
+    peek.state.go(id.making, State::kRunning, enqueued.isOk() ? State::kEnqueued : State::kMade);
     return enqueued;
   }
   return isOver(id);
@@ -67,9 +67,9 @@ Status PeekTable::enqueue(const TriggerId& id, DeviceStream stream,
 
 Status PeekTable::enqueue(const TriggerId& id) {
   for (PeekSlot& peek : peeks_) {
-    if (!peek.state.go(id.making, State::kMade, State::kEnding)) continue;
+    if (!peek.state.go(id.making, State::kMade, State::kRunning)) continue;
     peek.ready.run.ticket.store(TriggerStream::Run::kElsewhere, std::memory_order_release);
-    peek.state.go(id.making, State::kEnding, State::kEnqueued);
+    peek.state.go(id.making, State::kRunning, State::kEnqueued);
     return Status::ok();
   }
   return isOver(id);
@@ -79,9 +79,9 @@ Status PeekTable::enqueue(const TriggerId& id) {
 PeekSlot* PeekTable::begin(const TriggerId& id) {
   for (size_t mark = 0; mark < peeks_.size(); ++mark) {
     MadeState& state = peeks_[mark].state;
-    if (state.go(id.making, State::kMade, State::kEnding)) return &peeks_[mark];
+    if (state.go(id.making, State::kMade, State::kRunning)) return &peeks_[mark];
     if (!state.is(id.making, State::kEnqueued) || wasPassed(mark)) continue;
-    if (state.go(id.making, State::kEnqueued, State::kEnding)) return &peeks_[mark];
+    if (state.go(id.making, State::kEnqueued, State::kRunning)) return &peeks_[mark];
   }
   return nullptr;
 }
@@ -92,7 +92,7 @@ Status PeekTable::execute(const TriggerId& id, std::chrono::nanoseconds timeout)
   const Status status = run(*peek, timeout);
   const bool goesOn = status.code() == Code::kTimeout && !health_.hasFailed();
   // The last look at it: the poster may use the slot again.
-  peek->state.go(id.making, State::kEnding, goesOn ? State::kEnqueued : State::kEnded);
+  peek->state.go(id.making, State::kRunning, goesOn ? State::kEnqueued : State::kEnded);
   return status;
 }
 

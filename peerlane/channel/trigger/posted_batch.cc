@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "peerlane/channel/trigger/entry_writer.h"
 #include "peerlane/channel/trigger/trigger_device.h"
 #include "peerlane/session/peer/peer_slab.h"
 
@@ -132,7 +131,7 @@ void PostedBatch::keep(PostedWork work) {
 }
 
 Status PostedBatch::addEntries(PostedWork work, const Result<uint64_t>& entries,
-                               const cpu::OpenPuts& before) {
+                               const OpenEntries& before) {
   PEERLANE_RETURN_IF_ERROR(entries.status());
   if (entries_ == 0) before_ = before;
   entries_ += *entries;
@@ -147,8 +146,8 @@ Status PostedBatch::post(Direction direction, std::span<const Block> blocks) {
   const BoundTarget* const away = work.agentTarget();
   PEERLANE_RETURN_IF_ERROR(decide(away == nullptr, away == nullptr ? "" : whyAway(*away->remote)));
   if (!isDoorbell()) return addMapped(std::move(work));
-  const cpu::OpenPuts before = puts_;
-  const auto entries = writeEntries(doorbell_.mailbox(), work, direction == Direction::kPut, puts_);
+  const OpenEntries before = open_;
+  const auto entries = writeEntries(doorbell_.mailbox(), work, direction == Direction::kPut, open_);
   return addEntries(std::move(work), entries, before);
 }
 
@@ -200,9 +199,9 @@ Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
   }
   const Waker* const waker =
       memory.mapped != nullptr ? &peer_->links().of(memory).traits().signalWaker : nullptr;
-  const cpu::OpenPuts before = puts_;
+  const OpenEntries before = open_;
   const auto entries =
-      writeAddition(doorbell_.mailbox(), memory, offsetOfSignal(number), add, waker, puts_);
+      writeAddition(doorbell_.mailbox(), memory, offsetOfSignal(number), add, waker, true, open_);
   return addEntries(std::move(work), entries, before);
 }
 
@@ -216,8 +215,9 @@ Status PostedBatch::postAdd(const RemoteRegion& region, uint64_t offset, uint64_
   PEERLANE_RETURN_IF_ERROR(
       decide(memory->mapped != nullptr, memory->mapped != nullptr ? "" : whyAway(*memory)));
   if (isDoorbell()) {
-    const cpu::OpenPuts before = puts_;
-    const auto entries = writeAddition(doorbell_.mailbox(), *memory, offset, value, nullptr, puts_);
+    const OpenEntries before = open_;
+    const auto entries =
+        writeAddition(doorbell_.mailbox(), *memory, offset, value, nullptr, false, open_);
     return addEntries(std::move(work), entries, before);
   }
   const BoundTarget bound{
@@ -254,7 +254,7 @@ Status PostedBatch::postReceive(uint32_t number, uint64_t value) {
 void PostedBatch::discard() {
   if (entries_ != 0) {
     doorbell_.mailbox().unclaim(entries_);
-    puts_ = before_;
+    open_ = before_;
   }
   if (!isDoorbell()) last_ -= works_.size();
   awaited_ -= arrivals_.size();
@@ -276,12 +276,14 @@ Status PostedBatch::moveTo(CommitSlot& slot) {
   slot.entries = entries_;
   slot.before = before_;
   slot.awaited = awaited_;
+  slot.seenRevocations = seenRevocations_;
   if (works_.empty()) {
     slot.ready.clear();  // receives launch nothing
   } else {
     Program program = std::move(program_);
     program.name = isDoorbell() ? "doorbell-commit" : "mapped-commit";
-    isDoorbell() ? emitDoorbell(program, slot.last) : emitMappedEnd(program, slot.last);
+    const uint64_t last = slot.last.load(std::memory_order_relaxed);
+    isDoorbell() ? emitDoorbell(program, last) : emitMappedEnd(program, last);
     PEERLANE_RETURN_IF_ERROR(prepare(slot.ready, std::move(program)));
   }
   slot.works = std::move(works_);
@@ -296,7 +298,7 @@ Status PostedBatch::moveTo(CommitSlot& slot) {
 void PostedBatch::takeBack(CommitSlot& slot) {
   if (slot.entries != 0) {
     doorbell_.mailbox().unclaim(slot.entries);
-    puts_ = slot.before;
+    open_ = slot.before;
   }
   if (!isDoorbell()) last_ -= slot.works.size();
   awaited_ -= slot.arrivals.size();

@@ -13,6 +13,7 @@
 
 #include "peerlane/channel/trigger/commit_slot.h"
 #include "peerlane/channel/trigger/doorbell.h"
+#include "peerlane/channel/trigger/entry_writer.h"
 #include "peerlane/channel/trigger/target_table.h"
 #include "peerlane/channel/trigger/triggered_queue.h"
 
@@ -33,6 +34,10 @@ class PostedBatch {
   bool isDoorbell() const { return emitter() == TriggerEmitter::kDoorbell; }
   std::string whyNotOther() const;
 
+  // Before each of those below.
+  void beginPost() {
+    if (works_.empty()) seenRevocations_ = UseGate::revocations();
+  }
   Status post(Direction direction, std::span<const Block> blocks);
   Status postSignal(uint32_t number, uint64_t add);
   Status postAdd(const RemoteRegion& region, uint64_t offset, uint64_t value);
@@ -63,7 +68,7 @@ class PostedBatch {
   void addWords();
   DeviceExecutor* executor() const { return stream_ ? &stream_->executor() : nullptr; }
   Status addMapped(PostedWork work);
-  Status addEntries(PostedWork work, const Result<uint64_t>& entries, const cpu::OpenPuts& before);
+  Status addEntries(PostedWork work, const Result<uint64_t>& entries, const OpenEntries& before);
   void keep(PostedWork work);
 
   const std::shared_ptr<PeerCore>& peer_;
@@ -82,8 +87,9 @@ class PostedBatch {
   uint64_t last_ = 0;     // the number of the last operation of a mapped queue
   uint64_t entries_ = 0;  // of the mailbox
   uint64_t awaited_ = 0;  // arrivals, of all commits
-  cpu::OpenPuts puts_;
-  cpu::OpenPuts before_;  // as it was before the first operation
+  uint64_t seenRevocations_ = 0;
+  OpenEntries open_;
+  OpenEntries before_;  // as it was before the first operation
 };
 
 }  // namespace peerlane

@@ -85,6 +85,14 @@ Status PostedWork::whyRefused(Code code) const {
   return code == Code::kRevoked && !blocks_.empty() ? blocks_.whyGone() : Status::ok();
 }
 
+void PostedWork::count() const {
+  if (entered_ && blocks_.bytes() != 0)
+    peer_
+        ->bytes(blocks_.link(*peer_), blocks_.engine(),
+                blocks_.direction() == Direction::kPut ? "put" : "get")
+        .add(blocks_.bytes());
+}
+
 void PostedWork::leave() {
   // The locks below may be held for ever by threads that are not here.
   if (peer_ == nullptr || peer_->forked()) return;

@@ -36,6 +36,8 @@ class PostedWork {
   // kNotSupported where neither stores of this side nor the link's agent add to it.
   Result<const RemoteMemory*> takeWord(const RemoteRegion& region, uint64_t offset,
                                        Progress::Clock::time_point deadline);
+  // It was performed: adds its bytes to those of its link. Before leave().
+  void count() const;
   // Lets go of the regions; once.
   void leave();
 

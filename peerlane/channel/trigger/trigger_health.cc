@@ -18,13 +18,10 @@ void TriggerHealth::fail(const Status& why) {
     // A thread that sees the code waits for the words. An abort may have told the same code before.
     const MutexLock lock(mutex_);
     uint64_t code = 0;
-    const bool isFirst = words_.status.compare_exchange_strong(
+    const bool isFirst = words_->status.compare_exchange_strong(
         code, static_cast<uint64_t>(why.code()), std::memory_order_acq_rel);
     if (isFirst || (failure_.isOk() && code == static_cast<uint64_t>(why.code()))) failure_ = why;
   }
-  uint64_t none = 0;
-  words_->status.compare_exchange_strong(none, static_cast<uint64_t>(why.code()),
-                                         std::memory_order_acq_rel);
   failAgain();
 }
 

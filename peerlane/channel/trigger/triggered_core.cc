@@ -80,8 +80,20 @@ Status TriggeredCore::usable() const {
 
 // --- Poster ---
 
+// A queue that has failed lets go of what no other thread may let go of.
+Status TriggeredCore::usableByPoster() {
+  Status is = usable();
+  if (is.isOk() || peer_->forked()) return is;
+  if (peer_->over() && !health_.hasFailed()) fail(peer_->failure());
+  if (!health_.hasFailed()) return is;  // the peer is silent, and may be heard again
+  batch_.discard();
+  settle();
+  return is;
+}
+
 Result<PostedBatch*> TriggeredCore::posting() {
-  PEERLANE_RETURN_IF_ERROR(usable());
+  PEERLANE_RETURN_IF_ERROR(usableByPoster());
+  batch_.beginPost();
   const bool isQuiet = batch_.empty() && launched_.load(std::memory_order_acquire) == 0 &&
                        nextEnqueued_.load(std::memory_order_acquire) == nextCommit_;
   if (batch_.isTableFull() && isQuiet) batch_.forgetMemory();
@@ -99,7 +111,7 @@ Result<CommitSlot*> TriggeredCore::freeSlot() {
   if (slot.state.state() == State::kFree) return &slot;
   settlePeeks();
   settle();
-  if (slot.peeks != 0 || !isComplete(slot) || slot.state.state() != State::kEnded)
+  if (slot.peeks != 0 || !isComplete(slot) || slot.state.settled() != State::kEnded)
     return Status(Code::kTryAgain, nameOf(slot.number) + " and the " +
                                        std::to_string(commits_.size() - 1) +
                                        " after it are under way; wait for one, or create the "
@@ -109,14 +121,13 @@ Result<CommitSlot*> TriggeredCore::freeSlot() {
 }
 
 Result<TriggerProgram> TriggeredCore::commit(uint32_t mostOps) {
-  PEERLANE_RETURN_IF_ERROR(usable());
+  PEERLANE_RETURN_IF_ERROR(usableByPoster());
   if (batch_.empty()) return TriggerProgram{{nextCommit_ - 1, 0}, &emptyProgram()};
   const uint32_t ops = batch_.ops();
   if (ops > mostOps) return tooManyOps("commit", ops, mostOps);
   PEERLANE_ASSIGN(CommitSlot* const slot, freeSlot());
   slot->number = nextCommit_;
   slot->isGood = false;
-  slot->seenRevocations = UseGate::revocations();
   PEERLANE_RETURN_IF_ERROR(batch_.moveTo(*slot));
   ++nextCommit_;
   slot->state.make(++makings_);
@@ -157,7 +168,7 @@ void TriggeredCore::settlePeeks() {
 }
 
 Result<TriggerProgram> TriggeredCore::peek(uint64_t number, uint32_t mostOps) {
-  PEERLANE_RETURN_IF_ERROR(usable());
+  PEERLANE_RETURN_IF_ERROR(usableByPoster());
   if (number >= nextCommit_)
     return invalid("a peek of " + nameOf(number) + "; " + std::to_string(nextCommit_ - 1) +
                    " are made");
@@ -173,12 +184,13 @@ Status TriggeredCore::abortPeek(const TriggerId& peek) {
 }
 
 Status TriggeredCore::poll(uint64_t number) {
+  if (peer_->forked()) return usable();
   if (number >= nextCommit_)
     return invalid(nameOf(number) + "; " + std::to_string(nextCommit_ - 1) + " are made");
   settlePeeks();
   settle();
   if (const CommitSlot* const slot = slotOf(number); slot != nullptr && !isComplete(*slot)) {
-    PEERLANE_RETURN_IF_ERROR(usable());
+    PEERLANE_RETURN_IF_ERROR(usableByPoster());
     return Status(Code::kTryAgain, nameOf(number) + " is not complete");
   }
   if (peeks_.isUnderWay(number))
@@ -201,28 +213,28 @@ Status TriggeredCore::take(const TriggerId& id) {
   PEERLANE_RETURN_IF_ERROR(usable());
   const uint64_t next = nextEnqueued_.load(std::memory_order_relaxed);
   CommitSlot& slot = placeOf(id.number);
-  if (!slot.state.is(id.making, State::kMade))
-    return invalid(nameOf(id.number) + " was enqueued, has ended or was taken back before");
-  if (id.number != next)
+  if (slot.state.is(id.making, State::kMade) && id.number != next)
     return invalid(nameOf(id.number) + " cannot be enqueued before " + nameOf(next));
   // Partner: rollback().
-  if (!slot.state.go(id.making, State::kMade, State::kEnding))
-    return invalid(nameOf(id.number) + " was taken back");
+  if (!slot.state.go(id.making, State::kMade, State::kRunning)) {
+    PEERLANE_RETURN_IF_ERROR(usable());  // a failure in between has ended it
+    return invalid(nameOf(id.number) + " was enqueued, has ended or was taken back before");
+  }
   nextEnqueued_.store(next + 1, std::memory_order_release);
   launched_.fetch_add(1, std::memory_order_seq_cst);
   if (const Status revoked = whyRevoked(slot); !revoked.isOk()) {
     fail(revoked);
-    letGo(slot, false);
+    end(slot, id.making, State::kRunning, false);
     return revoked;
   }
-  if (batch_.isDoorbell()) doorbell_.allow(slot.last);
+  if (batch_.isDoorbell()) doorbell_.allow(slot.last.load(std::memory_order_relaxed));
   if (stream_) doorbell_.expect(slot.arrivals);
   return Status::ok();
 }
 
 // The executor has it: settle() ends it.
 void TriggeredCore::give(CommitSlot& slot) {
-  slot.state.go(slot.state.making(), State::kEnding, State::kEnqueued);
+  slot.state.go(slot.state.making(), State::kRunning, State::kEnqueued);
   // A failure that came before this saw nothing to stay for.
   if (batch_.isDoorbell() || stream_ || health_.hasFailed()) becomeTask();
 }
@@ -258,7 +270,7 @@ Status TriggeredCore::enqueueCommit(const TriggerId& id, DeviceStream stream) {
     give(slot);
   } else {
     fail(enqueued);
-    letGo(slot, false);
+    end(slot, id.making, State::kRunning, false);
   }
   return enqueued;
 }
@@ -282,7 +294,7 @@ Status TriggeredCore::execute(const TriggerId& id) {
     slot.ready.onCpu.runStraight();
   }
   if (batch_.isDoorbell()) {
-    const uint64_t last = slot.last;
+    const uint64_t last = slot.last.load(std::memory_order_relaxed);
     give(slot);
     doorbell_.wake();
     if (health_.isComplete(last)) settle();  // a turn that saw the end passed it over
@@ -291,14 +303,22 @@ Status TriggeredCore::execute(const TriggerId& id) {
   // A poison that came while it ran was overwritten.
   health_.failAgain();
   const bool isGood = !health_.hasFailed();
-  letGo(slot, isGood);
+  end(slot, id.making, State::kRunning, isGood);
   return isGood ? Status::ok() : health_.status();
+}
+
+// What was seen to be complete stays so, whatever becomes of the queue.
+Status TriggeredCore::executePeek(const TriggerId& id, std::chrono::nanoseconds timeout) {
+  PEERLANE_RETURN_IF_ERROR(runsOn(false));
+  PEERLANE_RETURN_IF_ERROR(peeks_.execute(id, timeout));
+  settle();
+  return Status::ok();
 }
 
 // --- Ends ---
 
 bool TriggeredCore::isComplete(const CommitSlot& slot) const {
-  switch (slot.state.state()) {
+  switch (slot.state.settled()) {
     case State::kEnded: return slot.isGood && health_.haveArrived(slot.arrivals);
     case State::kEnqueued: return health_.isReached(slot.last, slot.arrivals);
     default: return false;
@@ -337,49 +357,50 @@ std::string TriggeredCore::describe() const {
 }
 
 // Of a queue that has failed: nothing of the commit will touch memory any more.
-bool TriggeredCore::isDrained(const CommitSlot& slot) const {
+bool TriggeredCore::isDrained(const CommitSlot& slot, uint64_t last) const {
   if (stream_ && !isPassed(slot)) return false;
   if (batch_.isDoorbell()) return doorbell_.isDrained();
   if (stream_ &&
       slot.ready.run.ticket.load(std::memory_order_acquire) != TriggerStream::Run::kElsewhere)
     return true;
   // Another executor may be about to run it: only its store of the count says that it did.
-  return isClosed_.load(std::memory_order_acquire) || health_.wasStored(slot.last);
+  return isClosed_.load(std::memory_order_acquire) || health_.wasStored(last);
 }
 
 // Ends what is complete, or can no longer run. Any thread.
 void TriggeredCore::settle() {
   for (CommitSlot& slot : commits_) {
-    const State state = slot.state.state();
-    if (state == State::kEnqueued && health_.isComplete(slot.last) && isPassed(slot)) {
-      end(slot, state, !health_.hasFailed());
+    // The poster may use the slot again at any moment: then end() finds another making.
+    const auto [making, state] = slot.state.seen();
+    const uint64_t last = slot.last.load(std::memory_order_acquire);
+    if (state == State::kEnqueued && health_.isComplete(last) && isPassed(slot)) {
+      end(slot, making, state, !health_.hasFailed());
     } else if (health_.hasFailed() &&
-               (state == State::kMade || (state == State::kEnqueued && isDrained(slot)))) {
-      end(slot, state, false);
+               (state == State::kMade || (state == State::kEnqueued && isDrained(slot, last)))) {
+      end(slot, making, state, false);
     }
   }
   health_.failAgain();
 }
 
-void TriggeredCore::end(CommitSlot& slot, State from, bool isGood) {
-  if (!slot.state.go(slot.state.making(), from, State::kEnding)) return;
-  if (from == State::kMade) launched_.fetch_add(1, std::memory_order_seq_cst);
-  letGo(slot, isGood);
-}
-
-// By the thread that took the slot.
-void TriggeredCore::letGo(CommitSlot& slot, bool isGood) {
+void TriggeredCore::end(CommitSlot& slot, uint64_t making, State from, bool isGood) {
+  if (!slot.state.go(making, from, State::kEnding)) return;
   if (!isGood) health_.explain(slot.works);
+  for (const PostedWork& work : slot.works)
+    if (isGood) work.count();
   slot.works.clear();
   slot.isGood = isGood;
-  slot.state.go(slot.state.making(), State::kEnding, State::kEnded);
-  launched_.fetch_sub(1, std::memory_order_seq_cst);
+  slot.state.go(making, State::kEnding, State::kEnded);
+  if (from != State::kMade) launched_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void TriggeredCore::fail(const Status& why) {
+  if (peer_->forked()) return;
+  settle();                                             // what is complete stays so
   if (doorbell_.isOpen()) doorbell_.abort(why.code());  // nothing more is begun once it is told
   health_.fail(why);
   if (doorbell_.isOpen()) (void)doorbell_.mailbox().serve();
+  settle();
   // For the poison of a mapped queue, which the program of an executor may overwrite.
   if (!isClosed_.load(std::memory_order_acquire)) becomeTask();
   peer_->progress().nudge();

@@ -56,15 +56,16 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   Status runsOn(bool byDevice) const;
   Status execute(const TriggerId& id);
   PeekTable& peeks() { return peeks_; }
+  Status executePeek(const TriggerId& id, std::chrono::nanoseconds timeout);
 
   // --- Any thread ---
   void fail(const Status& why);
-  Status status() const { return health_.status(); }
+  Status status() const { return peer_->forked() ? peer_->usable() : health_.status(); }
   const uint64_t* statusWord() {
     return reinterpret_cast<const uint64_t*>(&health_.words().status);
   }
   void wake() {
-    if (doorbell_.isOpen()) doorbell_.wake();
+    if (doorbell_.isOpen() && !peer_->forked()) doorbell_.wake();
   }
 
   Turn turn() override;
@@ -72,15 +73,16 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
 
  private:
   Status usable() const;
+  Status usableByPoster();
   CommitSlot& placeOf(uint64_t number) { return commits_[number & (commits_.size() - 1)]; }
   CommitSlot* slotOf(uint64_t number);
   Result<CommitSlot*> freeSlot();
   static Status whyRevoked(const CommitSlot& slot);
   bool isPassed(const CommitSlot& slot) const {
-    if (!stream_ || slot.ready.program().ops.empty()) return true;
     const uint64_t ticket = slot.ready.run.ticket.load(std::memory_order_acquire);
     // A kernel's last op is the store that tells of it.
-    return ticket == TriggerStream::Run::kElsewhere || stream_->hasPassed(slot.ready.run);
+    return !stream_ || ticket == TriggerStream::Run::kElsewhere ||
+           stream_->hasPassed(slot.ready.run);
   }
   bool isIdle() const {
     return launched_.load(std::memory_order_seq_cst) == 0 &&
@@ -89,11 +91,10 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   bool isComplete(const CommitSlot& slot) const;
   void settlePeeks();
   void settle();
-  bool isDrained(const CommitSlot& slot) const;
+  bool isDrained(const CommitSlot& slot, uint64_t last) const;
   Status take(const TriggerId& id);
   void give(CommitSlot& slot);
-  void end(CommitSlot& slot, MadeState::State from, bool isGood);
-  void letGo(CommitSlot& slot, bool isGood);
+  void end(CommitSlot& slot, uint64_t making, MadeState::State from, bool isGood);
   void expectStores(bool does);
   void becomeTask();
 

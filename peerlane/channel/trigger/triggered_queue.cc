@@ -114,15 +114,13 @@ Status TriggeredQueue::execute(const TriggerId& commit) {
   return core_ ? core_->execute(commit) : emptyQueue();
 }
 Status TriggeredQueue::executePeek(const TriggerId& peek, std::chrono::nanoseconds timeout) {
-  if (!core_) return emptyQueue();
-  PEERLANE_RETURN_IF_ERROR(core_->runsOn(false));
-  return core_->peeks().execute(peek, timeout);
+  return core_ ? core_->executePeek(peek, timeout) : emptyQueue();
 }
 Status TriggeredQueue::wait(uint64_t number, std::chrono::nanoseconds timeout) {
   if (!core_) return emptyQueue();
   PEERLANE_RETURN_IF_ERROR(core_->runsOn(false));
   PEERLANE_ASSIGN(const TriggerProgram made, peek(number));
-  const Status waited = core_->peeks().execute(made.id, timeout);
+  const Status waited = core_->executePeek(made.id, timeout);
   // The caller has no name for the peek.
   if (waited.code() == Code::kTimeout) core_->peeks().forget(made.id);
   return waited;

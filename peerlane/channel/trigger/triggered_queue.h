@@ -19,7 +19,9 @@
 // Failure: the first one ends the queue, and everything of it; status() says why. Every wait of its
 // programs is released then.
 // Lifetime: the regions of what was posted stay in use until its commit is complete, was taken
-// back, or the queue has failed. Handles are cheap copies; with the last one the queue is closed.
+// back, or the queue has failed; what was not committed when it failed, until the poster's next
+// call; what another executor may be running on a mapped queue, until that has run. Handles are
+// cheap copies; with the last one the queue is closed.
 #pragma once
 
 #include <chrono>
@@ -40,7 +42,7 @@ class TriggeredCore;
 struct TriggerOp;
 
 enum class TriggerEmitter : uint8_t {
-  kAuto,    // mapped where it can be: the first put, get or add decides
+  kAuto,    // mapped where it can be: the first post decides, receive() apart
   kMapped,  // memory that loads and stores do not reach is refused when it is posted
   kDoorbell
 };
@@ -102,7 +104,9 @@ class TriggeredQueue {
   // Adds to the peer's signal once everything that was posted before is visible there.
   Status signal(uint32_t number, uint64_t add = 1);
   // Adds to the 64-bit word at `offset` (a multiple of 8) of a region of the peer, in the same
-  // order. kNotSupported where the link adds to no word of such memory.
+  // order. kNotSupported where the link adds to no word of such memory. Only the owner knows
+  // whether a region that can be mapped is one of Context::allocate: where an agent adds, it
+  // refuses another one when the addition comes, which fails the queue.
   Status add(const RemoteRegion& region, uint64_t offset, uint64_t value);
   // The commit is complete only once this side's signal `number` is at least `value`: the arrival
   // of what the peer put before it added. Launches nothing.
