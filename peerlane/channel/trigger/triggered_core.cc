@@ -320,6 +320,7 @@ Status TriggeredCore::executePeek(const TriggerId& id, std::chrono::nanoseconds 
 bool TriggeredCore::isComplete(const CommitSlot& slot) const {
   switch (slot.state.settled()) {
     case State::kEnded: return slot.isGood && health_.haveArrived(slot.arrivals);
+    case State::kEnding:  // by another thread, which need not be done yet
     case State::kEnqueued: return health_.isReached(slot.last, slot.arrivals);
     default: return false;
   }

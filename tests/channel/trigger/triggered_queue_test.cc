@@ -2,6 +2,7 @@
 #include "peerlane/channel/trigger/triggered_queue.h"
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -167,6 +168,20 @@ TEST_P(TriggeredQueueTest, APeekIsBusyUntilItWasPassedOrAborted) {
   EXPECT_EQ(queue.abortPeek(peek.id).code(), Code::kInvalidArgument);
   EXPECT_EQ(queue.executePeek(peek.id, kSoon).code(), Code::kInvalidArgument);
   expectPut(0, 0, 64);
+}
+
+// Also while another thread lets go of what the commit held.
+TEST_P(TriggeredQueueTest, ACommitIsCompleteOnceTheCountSaysSo) {
+  TriggeredQueue queue = this->queue({.emitter = TriggerEmitter::kDoorbell});
+  for (uint64_t round = 1; round <= 500; ++round) {
+    ASSERT_OK(queue.signal(2));
+    const TriggerProgram commit = MUST(queue.commit());
+    const auto last = static_cast<uint64_t>(commit.program->ops[0].operand.delta);
+    ASSERT_OK(queue.execute(commit.id));
+    const std::atomic_ref<uint64_t> count(*reinterpret_cast<uint64_t*>(queue.targets()[1].host));
+    while (count.load() < last) std::this_thread::yield();
+    ASSERT_OK(queue.poll(commit.id.number)) << "round " << round;
+  }
 }
 
 TEST_P(TriggeredQueueTest, CancelReleasesAWait) {
