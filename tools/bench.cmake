@@ -11,6 +11,7 @@ add_library(peerlane_bench_parts STATIC EXCLUDE_FROM_ALL
   bench/host/bench_message.cc
   bench/host/bench_pingpong.cc
   bench/host/bench_post.cc
+  bench/host/bench_trigger.cc
   bench/p2p/bench_p2p.cc
   bench/setup/bench_setup.cc
   bench/setup/crowded_process.cc

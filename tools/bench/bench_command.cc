@@ -62,6 +62,7 @@ void describe(CLI::App* command, bench::BenchOptions& options) {
           "call; pingpong: put + signal, half round trip; post: one plan "
           "again and again, one flush per 64; connect: a new peer to its first byte; "
           "cancel: from cancel() to the end (tcp, ring); setup: what 1 to 16000 regions cost; "
+          "trigger: a put by a triggered queue, by a plan and raw, and its server; "
           "port: port "
           "channels between GPUs, the whole table")
       ->check(CLI::IsMember(operationNames()));

@@ -10,6 +10,7 @@
 #include "tools/bench/host/bench_message.h"
 #include "tools/bench/host/bench_pingpong.h"
 #include "tools/bench/host/bench_post.h"
+#include "tools/bench/host/bench_trigger.h"
 #include "tools/bench/setup/bench_setup.h"
 #include "tools/bench/sides/bench_pair.h"
 #include "tools/bench/sides/bench_report.h"
@@ -70,6 +71,7 @@ Status dispatch(BenchPair& pair, const BenchOptions& options, BenchReport& repor
   if (options.operation == "pingpong") return benchPingpong(pair, options, report);
   if (options.operation == "post") return benchPost(pair, options, report);
   if (options.operation == "cancel") return benchCancel(pair, options, report);
+  if (options.operation == "trigger") return benchTrigger(pair, options, report);
   if (options.operation == "setup") return benchSetup(pair, options, report);
   return benchConnect(pair, options, report);
 }
@@ -87,7 +89,8 @@ Status runBench(BenchOptions options, std::ostream& out) {
                                                 ": the raw limit is of sockets, and these bytes "
                                                 "take none; leave it out (ib_write_bw of perftest "
                                                 "measures a NIC)");
-    if (options.operation != "setup")  // it has a table for each step
+    // These have a table for each step.
+    if (options.operation != "setup" && options.operation != "trigger")
       report.printHeader(titleOf(options, *pair), isLatency(options.operation));
     PEERLANE_RETURN_IF_ERROR(dispatch(*pair, options, report));
     if (const std::string by = pair->route().hostCopies; !by.empty())

@@ -126,6 +126,20 @@ TEST(BenchRun, SetupOfManyRegions) {
   }
 }
 
+TEST(BenchRun, TriggeredQueues) {
+  BenchOptions trigger = tiny("trigger");
+  trigger.ceiling = true;
+  const nlohmann::json document = runTiny(trigger);
+  ASSERT_EQ(document["rows"].size(), 4u);
+  const char* const names[] = {"trigger_plan", "trigger_1", "trigger_20", "trigger_bell"};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(document["rows"][i]["op"], names[i]);
+    EXPECT_EQ(document["rows"][i]["wrong"], 0);
+  }
+  EXPECT_GT(document["rows"][2]["prepare_us"], 0);
+  EXPECT_GT(document["rows"][3]["idle_percent_64_queues"], 0);
+}
+
 TEST(BenchRun, CancelOfPutAndGet) {
   for (const char* engine : {"auto", "ring"}) {
     BenchOptions options = tiny("cancel");

@@ -18,14 +18,15 @@ struct Defaults {
   uint64_t end;
   uint64_t factor;
 };
-constexpr std::array<Defaults, 8> kDefaults{{{"put", 4096, 64 << 20, 4},
+constexpr std::array<Defaults, 9> kDefaults{{{"put", 4096, 64 << 20, 4},
                                              {"get", 4096, 64 << 20, 4},
                                              {"sendrecv", 8, 16 << 20, 8},
                                              {"batch", 0, 0, 0},
                                              {"pingpong", 8, 4096, 512},
                                              {"connect", 8, 8, 2},
                                              {"cancel", uint64_t{2} << 30, uint64_t{2} << 30, 2},
-                                             {"post", 8, 4096, 512}}};
+                                             {"post", 8, 4096, 512},
+                                             {"trigger", 8, 8, 2}}};
 
 Status invalid(std::string message) {
   return Status(Code::kInvalidArgument, std::move(message));
@@ -136,8 +137,9 @@ Status refuseGpuOptions(const BenchOptions& options) {
 }  // namespace
 
 const std::vector<std::string>& operations() {
-  static const std::vector<std::string> names = {"put",      "get",     "sendrecv", "batch", "post",
-                                                 "pingpong", "connect", "cancel",   "setup"};
+  static const std::vector<std::string> names = {"put",   "get",      "sendrecv", "batch",
+                                                 "post",  "pingpong", "connect",  "cancel",
+                                                 "setup", "trigger"};
   return names;
 }
 
@@ -231,7 +233,8 @@ Status completeForGpus(BenchOptions& options) {
     if (options.suite || !options.tuneFile.empty() || options.ceiling) return Status::ok();
     return invalid("the operation is missing; or one of --suite, --ceiling, --tune FILE");
   }
-  if (options.operation == "cancel" || options.operation == "setup")
+  if (options.operation == "cancel" || options.operation == "setup" ||
+      options.operation == "trigger")
     return Status(Code::kNotSupported, "bench " + options.operation +
                                            " is not there for GPUs; put, get, sendrecv, batch, "
                                            "post, connect and pingpong are");
