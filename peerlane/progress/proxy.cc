@@ -49,6 +49,11 @@ void Proxy::stop() {
 }
 
 void Proxy::wake() {
+  isArmed_.store(true, std::memory_order_relaxed);  // the descriptor orders it
+  signalEventFd(bell_.get());
+}
+
+void Proxy::prod() {
   signalEventFd(bell_.get());
 }
 
@@ -82,7 +87,8 @@ void Proxy::run() {
                                                      : napAfter(now - restsSince, pace_);
     if (!nap(std::min(length, most))) continue;
     restsSince = Clock::now();
-    awakeUntil = restsSince + std::max(pace_.armed, pace_.spin);
+    const bool isArmed = isArmed_.exchange(false, std::memory_order_relaxed);
+    awakeUntil = restsSince + (isArmed ? std::max(pace_.armed, pace_.spin) : pace_.spin);
   }
 }
 

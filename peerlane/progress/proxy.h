@@ -48,6 +48,8 @@ class Proxy {
   bool onThread() const { return std::this_thread::get_id() == id_.load(); }
   // From any thread, also from a callback of the driver's.
   void wake();
+  // Ends a nap for the next turn, and no more: for a caller whose work is there already.
+  void prod();
   // Limits the next nap, and only that one, to `most`. On the proxy's thread.
   void napAtMost(Duration most) { nextNap_ = most; }
   // How long to sleep after a rest of that length in which nothing was under way.
@@ -66,6 +68,7 @@ class Proxy {
   const Fd bell_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> running_{false};
+  std::atomic<bool> isArmed_{false};  // by wake(), until the thread has seen it
   std::atomic<uint64_t> naps_{0};
   Duration nextNap_ = Duration::max();  // of the thread
   std::atomic<std::thread::id> id_{};

@@ -176,6 +176,16 @@ TEST(Proxy, LooksWithoutAPauseForAWhileAfterWake) {
   EXPECT_EQ(counted.proxy->naps(), naps);
 }
 
+// With wake() it would not nap again for 10 s.
+TEST(Proxy, NapsAgainAfterAProd) {
+  Counted counted({.spin = 0ns, .longestNap = 100ms, .armed = 10s});
+  ASSERT_OK(counted.proxy->start());
+  ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 3; }));
+  for (int i = 0; i < 20; ++i) counted.proxy->prod();
+  const uint64_t naps = counted.proxy->naps();
+  EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 3; }, 9s));
+}
+
 TEST(Proxy, StartsAgainAfterStop) {
   Counted counted({});
   for (int i = 0; i < 20; ++i) {

@@ -41,9 +41,13 @@ class Doorbell final : public DoorbellQueue {
   // Of a queue of a device: the server tells it in TriggerWords::arrived when these have come, one
   // after the other, behind those of earlier calls. The executor's.
   void expect(std::span<const TriggerArrival> arrivals);
-  // For a thread that stored the bell.
+  // An executor is about to store the bell.
   void wake() {
     if (server_ != nullptr) server_->wake();
+  }
+  // This thread has stored it.
+  void prod() {
+    if (server_ != nullptr) server_->prod();
   }
   // The queue fails: nothing more is begun. Before that is told.
   void abort(Code code) { mailbox_->abort(code); }

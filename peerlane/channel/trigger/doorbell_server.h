@@ -40,6 +40,8 @@ class DoorbellServer {
   void remove(DoorbellQueue& queue);
   // The next look follows at once, and the server polls for a while.
   void wake() { proxy_->wake(); }
+  // The next look follows at once, and no more: for a thread that has stored a bell.
+  void prod() { proxy_->prod(); }
 
  private:
   explicit DoorbellServer(Progress& progress) : progress_(progress) {}

@@ -296,7 +296,7 @@ Status TriggeredCore::execute(const TriggerId& id) {
   if (batch_.isDoorbell()) {
     const uint64_t last = slot.last.load(std::memory_order_relaxed);
     give(slot);
-    doorbell_.wake();
+    doorbell_.prod();
     if (health_.isComplete(last)) settle();  // a turn that saw the end passed it over
     return Status::ok();
   }
@@ -393,6 +393,15 @@ void TriggeredCore::end(CommitSlot& slot, uint64_t making, State from, bool isGo
   slot.isGood = isGood;
   slot.state.go(making, State::kEnding, State::kEnded);
   if (from != State::kMade) launched_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void TriggeredCore::wake() {
+  if (peer_->forked()) return;
+  if (doorbell_.isOpen()) return doorbell_.wake();
+  const RemoteMemory& peers = peer_->slabs().peersMemory();
+  if (peers.mapped == nullptr) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: Bell::listen
+  peer_->links().of(peers).traits().signalWaker.ring();
 }
 
 void TriggeredCore::fail(const Status& why) {

@@ -64,9 +64,7 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   const uint64_t* statusWord() {
     return reinterpret_cast<const uint64_t*>(&health_.words().status);
   }
-  void wake() {
-    if (doorbell_.isOpen() && !peer_->forked()) doorbell_.wake();
-  }
+  void wake();
 
   Turn turn() override;
   std::string describe() const override;

@@ -16,12 +16,12 @@
 // Threads: one thread at a time posts, commits, takes back, peeks and polls (the poster). One
 // executor at a time enqueues and runs the programs; it may be another thread. cancel(), status()
 // and wake() may come from anywhere.
-// Failure: the first one ends the queue, and everything of it; status() says why. Every wait of its
-// programs is released then.
-// Lifetime: the regions of what was posted stay in use until its commit is complete, was taken
-// back, or the queue has failed; what was not committed when it failed, until the poster's next
-// call; what another executor may be running on a mapped queue, until that has run. Handles are
-// cheap copies; with the last one the queue is closed.
+// Failure: the first one ends the queue, and everything of it; status() says why. Every wait for a
+// count is released then; an executor of one's own that waits for `arrived` looks at the status
+// word. Lifetime: the regions of what was posted stay in use until its commit is complete, was
+// taken back, or the queue has failed; what was not committed when it failed, until the poster's
+// next call; what another executor may be running on a mapped queue, until that has run. Handles
+// are cheap copies; with the last one the queue is closed.
 #pragma once
 
 #include <chrono>
@@ -169,8 +169,9 @@ class TriggeredQueue {
   void cancel();
   // OK, or the first failure.
   Status status() const;
-  // An executor is about to store a bell: the server, which may nap for a millisecond, looks now.
-  // Without effect on a mapped queue.
+  // Doorbell queues: an executor is about to store a bell; the server, which may nap for a
+  // millisecond, looks now and for a while. Mapped ones: an executor of one's own has added to a
+  // signal; a thread of the peer that sleeps for it is woken. execute() needs neither.
   void wake();
   // "mapped" or "doorbell", or "undecided" before the first post of kAuto; and why not the other
   // one, for people.
