@@ -84,8 +84,8 @@ Status TriggeredCore::usable() const {
 Status TriggeredCore::usableByPoster() {
   Status is = usable();
   if (is.isOk() || peer_->forked()) return is;
-  if (peer_->over() && !health_.hasFailed()) fail(peer_->failure());
-  if (!health_.hasFailed()) return is;  // the peer is silent, and may be heard again
+  if (!health_.hasFailed() && is.code() == Code::kPeerSilent) return is;  // may be heard again
+  if (!health_.hasFailed()) fail(is);
   batch_.discard();
   settle();
   return is;
@@ -310,9 +310,12 @@ Status TriggeredCore::execute(const TriggerId& id) {
 // What was seen to be complete stays so, whatever becomes of the queue.
 Status TriggeredCore::executePeek(const TriggerId& id, std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(runsOn(false));
-  PEERLANE_RETURN_IF_ERROR(peeks_.execute(id, timeout));
-  settle();
-  return Status::ok();
+  const Status waited = peeks_.execute(id, timeout);
+  if (waited.isOk()) settle();
+  // Without anything launched no turn of the engine would find it.
+  if (const Code code = peer_->failureCode(); code != Code::kOk && code != Code::kPeerSilent)
+    fail(peer_->failure());
+  return waited;
 }
 
 // --- Ends ---
