@@ -41,11 +41,12 @@ bool SubmissionQueues::isOf(const cuda::PrimaryContext& gpu, DeviceStream stream
 
 Result<SubmissionQueue*> SubmissionQueues::of(DeviceStream given) {
   void* const stream = given ? given.handle() : ownStreams_[nextOwn_++ % ownStreams_.size()];
+  // First: to ask such a stream for its id ends the capture.
+  if (given && StreamCapture::isCapturing(stream))
+    return Status(Code::kNotSupported, "the stream is being captured into a graph");
   unsigned long long id = 0;
   PEERLANE_RETURN_IF_ERROR(
       check(api().cuStreamGetId(static_cast<CUstream>(stream), &id), "cuStreamGetId"));
-  if (given && StreamCapture::isCapturing(stream))
-    return Status(Code::kNotSupported, "the stream is being captured into a graph");
   auto found = queuesById_.find(id);
   if (found == queuesById_.end()) {
     if (given && !isOf(*gpu_, given))
