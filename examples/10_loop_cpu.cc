@@ -50,7 +50,7 @@ class Loop {
   // confirmed.
   Status send() {
     for (;;) {
-      const Status posted = plan_.post().status();
+      Status posted = plan_.post().status();
       if (posted.code() != Code::kTryAgain) return posted;
     }
   }

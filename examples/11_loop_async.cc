@@ -82,7 +82,7 @@ class Loop {
   // ---- The executor.
 
   Status execute() {
-    const Status ended = executeAll();
+    Status ended = executeAll();
     if (!ended.isOk()) queue_.cancel();
     room_.release(ended.isOk() ? 0 : 1);  // the poster sees why
     return ended;

@@ -58,7 +58,7 @@ Status PeekTable::enqueue(const TriggerId& id, DeviceStream stream,
   for (PeekSlot& peek : peeks_) {
     // Nobody else has it until the stream has it.
     if (!peek.state.go(id.making, State::kMade, State::kRunning)) continue;
-    const Status enqueued = stream_->enqueue(peek.ready.run, stream, until);
+    Status enqueued = stream_->enqueue(peek.ready.run, stream, until);
     peek.state.go(id.making, State::kRunning, enqueued.isOk() ? State::kEnqueued : State::kMade);
     return enqueued;
   }
@@ -89,7 +89,7 @@ PeekSlot* PeekTable::begin(const TriggerId& id) {
 Status PeekTable::execute(const TriggerId& id, std::chrono::nanoseconds timeout) {
   PeekSlot* const peek = begin(id);
   if (peek == nullptr) return isOver(id);
-  const Status status = run(*peek, timeout);
+  Status status = run(*peek, timeout);
   const bool goesOn = status.code() == Code::kTimeout && !health_.hasFailed();
   // The last look at it: the poster may use the slot again.
   peek->state.go(id.making, State::kRunning, goesOn ? State::kEnqueued : State::kEnded);

@@ -222,7 +222,7 @@ Status TriggeredCore::take(const TriggerId& id) {
   }
   nextEnqueued_.store(next + 1, std::memory_order_release);
   launched_.fetch_add(1, std::memory_order_seq_cst);
-  if (const Status revoked = whyRevoked(slot); !revoked.isOk()) {
+  if (Status revoked = whyRevoked(slot); !revoked.isOk()) {
     fail(revoked);
     end(slot, id.making, State::kRunning, false);
     return revoked;
@@ -310,7 +310,7 @@ Status TriggeredCore::execute(const TriggerId& id) {
 // What was seen to be complete stays so, whatever becomes of the queue.
 Status TriggeredCore::executePeek(const TriggerId& id, std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(runsOn(false));
-  const Status waited = peeks_.execute(id, timeout);
+  Status waited = peeks_.execute(id, timeout);
   if (waited.isOk()) settle();
   // Without anything launched no turn of the engine would find it.
   if (const Code code = peer_->failureCode(); code != Code::kOk && code != Code::kPeerSilent)

@@ -120,7 +120,7 @@ Status TriggeredQueue::wait(uint64_t number, std::chrono::nanoseconds timeout) {
   if (!core_) return emptyQueue();
   PEERLANE_RETURN_IF_ERROR(core_->runsOn(false));
   PEERLANE_ASSIGN(const TriggerProgram made, peek(number));
-  const Status waited = core_->executePeek(made.id, timeout);
+  Status waited = core_->executePeek(made.id, timeout);
   // The caller has no name for the peek.
   if (waited.code() == Code::kTimeout) core_->peeks().forget(made.id);
   return waited;

@@ -111,7 +111,7 @@ class Contenders {
  private:
   Status complete(uint64_t number) {
     for (;;) {
-      const Status polled = queue_.poll(number);
+      Status polled = queue_.poll(number);
       if (polled.code() != Code::kTryAgain) return polled;
     }
   }
