@@ -86,7 +86,8 @@ Result<uint64_t> BenchPair::verifyOther(const VerifyRequest& request,
                                         std::span<const VerifyPiece> pieces) {
   std::vector<std::byte> content(sizeof(request) + pieces.size_bytes());
   std::memcpy(content.data(), &request, sizeof(request));
-  std::memcpy(content.data() + sizeof(request), pieces.data(), pieces.size_bytes());
+  if (!pieces.empty())
+    std::memcpy(content.data() + sizeof(request), pieces.data(), pieces.size_bytes());
   PEERLANE_RETURN_IF_ERROR(pipe_.send(kVerify, content));
   PEERLANE_ASSIGN(const BenchMessage answer, receiveKind(pipe_, kWrongIs));
   return answer.as<uint64_t>();
