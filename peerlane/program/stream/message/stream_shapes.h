@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "peerlane/program/device/step_list.h"
+#include "peerlane/program/kernel/launch/word_step.h"
 #include "peerlane/program/kernel/message/packet_kernel.h"
 #include "peerlane/program/kernel/message/put_kernel.h"
 #include "peerlane/program/kernel/message/ring_slot_kernel.h"
