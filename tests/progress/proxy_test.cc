@@ -183,6 +183,7 @@ TEST(Proxy, NapsAgainAfterAProd) {
   ASSERT_TRUE(soon([&] { return counted.proxy->naps() >= 3; }));
   for (int i = 0; i < 20; ++i) counted.proxy->prod();
   const uint64_t naps = counted.proxy->naps();
+  // clock: it tells naps of 100 ms from 10 s without one; soon() counts no stretch without the CPU
   EXPECT_TRUE(soon([&] { return counted.proxy->naps() >= naps + 3; }, 9s));
 }
 

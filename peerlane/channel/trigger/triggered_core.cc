@@ -70,7 +70,7 @@ void TriggeredCore::close() {
   if (doorbell_.isOpen()) doorbell_.close();
   isClosed_.store(true, std::memory_order_release);
   settle();
-  if (!isIdle()) becomeTask();
+  if (!isIdle() && peer_->failureCode() != Code::kClosed) becomeTask();
 }
 
 Status TriggeredCore::usable() const {
@@ -414,8 +414,10 @@ void TriggeredCore::fail(const Status& why) {
   health_.fail(why);
   if (doorbell_.isOpen()) (void)doorbell_.mailbox().serve();
   settle();
-  // For the poison of a mapped queue, which the program of an executor may overwrite.
-  if (!isClosed_.load(std::memory_order_acquire)) becomeTask();
+  // For the poison of a mapped queue, which the program of an executor may overwrite. Where the
+  // context is closed its engine takes no task any more.
+  if (!isIdle() && why.code() != Code::kClosed && peer_->failureCode() != Code::kClosed)
+    becomeTask();
   peer_->progress().nudge();
 }
 
