@@ -17,9 +17,9 @@ namespace {
 using namespace std::chrono_literals;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kRounds = 200;
+constexpr uint64_t kRounds = 100;
 #else
-constexpr uint64_t kRounds = 1000;
+constexpr uint64_t kRounds = 200;
 #endif
 
 // A thread that does one thing at a time for another one, and begins at once: the two meet.
@@ -27,14 +27,16 @@ class Partner {
  public:
   ~Partner() {
     state_.store(kStop);
+    state_.notify_all();
     thread_.join();
   }
   void begin(std::function<void()> act) {
     act_ = std::move(act);
     state_.store(kBusy, std::memory_order_release);
+    state_.notify_all();
   }
   void end() const {
-    while (state_.load(std::memory_order_acquire) == kBusy) std::this_thread::yield();
+    state_.wait(kBusy, std::memory_order_acquire);
   }
 
  private:
@@ -44,11 +46,12 @@ class Partner {
       const State now = state_.load(std::memory_order_acquire);
       if (now == kStop) return;
       if (now == kIdle) {
-        std::this_thread::yield();
+        state_.wait(kIdle, std::memory_order_acquire);
         continue;
       }
       act_();
       state_.store(kIdle, std::memory_order_release);
+      state_.notify_all();
     }
   }
   std::function<void()> act_;
@@ -150,8 +153,9 @@ TEST_P(TriggerExecutor, SlotsAreUsedAgainWhileTheExecutorLeavesThem) {
   const Signal arrived = MUST(Signal::create(pair_.toA, 1));
   std::atomic<uint64_t> handed{0}, failures{0};
   std::array<TriggerId, 2> ids{}, peeks{};
+  constexpr uint64_t kTurns = kRounds;
   std::thread executor([&] {
-    for (uint64_t number = 1; number <= kRounds; ++number) {
+    for (uint64_t number = 1; number <= kTurns; ++number) {
       while (handed.load(std::memory_order_acquire) < number) std::this_thread::yield();
       failures += !queue.execute(ids[number % 2]).isOk();
       failures += !queue.executePeek(peeks[number % 2], kSoon).isOk();
@@ -159,7 +163,7 @@ TEST_P(TriggerExecutor, SlotsAreUsedAgainWhileTheExecutorLeavesThem) {
   });
   // Each third one launches nothing, so it is complete before the executor has left it.
   uint64_t signals = 0;
-  for (uint64_t number = 1; number <= kRounds; ++number) {
+  for (uint64_t number = 1; number <= kTurns; ++number) {
     if (number % 3 == 0) {
       ASSERT_OK(queue.receive(3, 0));
     } else {
@@ -179,7 +183,7 @@ TEST_P(TriggerExecutor, SlotsAreUsedAgainWhileTheExecutorLeavesThem) {
   }
   executor.join();
   EXPECT_EQ(failures.load(), 0u);
-  ASSERT_OK(queue.wait(kRounds, kSoon));
+  ASSERT_OK(queue.wait(kTurns, kSoon));
   EXPECT_OK(arrived.wait(signals, kSoon));
   EXPECT_EQ(arrived.value(), signals);
   std::memcpy(far_->shadow(), near_->shadow(), 64);
@@ -190,7 +194,7 @@ TEST_P(TriggerExecutor, SlotsAreUsedAgainWhileTheExecutorLeavesThem) {
 TEST_P(TriggerExecutor, CancelMeetsTheEnd) {
   Partner executor;
   uint64_t ended = 0;
-  for (uint64_t round = 0; round < kRounds / 8; ++round) {
+  for (uint64_t round = 0; round < kRounds / 4; ++round) {
     TestMemory own(*pair_.a, 512, GetParam().shared, Access::kRemoteReadWrite, round);
     TriggeredQueue queue = this->queue();
     ASSERT_OK(put(queue, own.region(), 0, 512));
