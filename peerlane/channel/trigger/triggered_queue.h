@@ -109,7 +109,8 @@ class TriggeredQueue {
   // refuses another one when the addition comes, which fails the queue.
   Status add(const RemoteRegion& region, uint64_t offset, uint64_t value);
   // The commit is complete only once this side's signal `number` is at least `value`: the arrival
-  // of what the peer put before it added. Launches nothing.
+  // of what the peer put before it added. Launches nothing; so a peek of a commit of receives alone
+  // passes once they have arrived, whether that was enqueued or not.
   Status receive(uint32_t number, uint64_t value);
   // Takes back what was posted since the last commit.
   void discard();

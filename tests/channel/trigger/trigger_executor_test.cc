@@ -35,9 +35,7 @@ class Partner {
     state_.store(kBusy, std::memory_order_release);
     state_.notify_all();
   }
-  void end() const {
-    state_.wait(kBusy, std::memory_order_acquire);
-  }
+  void end() const { state_.wait(kBusy, std::memory_order_acquire); }
 
  private:
   enum State { kIdle, kBusy, kStop };
