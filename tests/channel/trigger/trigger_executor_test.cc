@@ -251,6 +251,21 @@ TEST_P(TriggerExecutor, ABellThatWasNotEnqueuedFailsTheQueueAndNothingMoves) {
   }
 }
 
+// A program that another executor runs although the queue has failed stores its count over the
+// poison: that comes again, so that who waits for a later commit is released.
+TEST_P(TriggerExecutor, TheFailureIsSaidAgainOverALateProgram) {
+  TriggeredQueue queue = this->queue();
+  ASSERT_OK(put(queue, 0, 8));
+  const TriggerProgram made = MUST(queue.commit());
+  const ProgramRunner runner(queue.targets());
+  ASSERT_OK(queue.enqueueCommit(made.id));
+  queue.cancel();
+  EXPECT_EQ(runner.wordOf(1).load(), kPoison);
+  EXPECT_TRUE(runner.run(*made.program));
+  EXPECT_EQ(queue.poll(1).code(), Code::kCancelled);
+  EXPECT_EQ(runner.wordOf(1).load(), kPoison);
+}
+
 // The regions of what is posted and made are in use; of what is over, they are not.
 TEST_P(TriggerExecutor, RegionsStayInUseUntilTheCommitIsOver) {
   enum class End { kDiscard, kRollback, kComplete, kCancelPosted, kCancelMade, kClose };
