@@ -155,8 +155,9 @@ TEST_P(TriggerExecutor, SlotsAreUsedAgainWhileTheExecutorLeavesThem) {
   std::thread executor([&] {
     for (uint64_t number = 1; number <= kTurns; ++number) {
       while (handed.load(std::memory_order_acquire) < number) std::this_thread::yield();
-      failures += !queue.execute(ids[number % 2]).isOk();
-      failures += !queue.executePeek(peeks[number % 2], kSoon).isOk();
+      const TriggerId id = ids[number % 2], peek = peeks[number % 2];  // they are written again
+      failures += !queue.execute(id).isOk();
+      failures += !queue.executePeek(peek, kSoon).isOk();
     }
   });
   // Each third one launches nothing, so it is complete before the executor has left it.
