@@ -507,9 +507,7 @@ class TriggerModel : public NearAndFarTest {
 
 INSTANTIATE_TEST_SUITE_P(Routes, TriggerModel, everyRouteAndVerbs(), routeName);
 
-// Disabled because it fails: a peek of a commit that is not complete passes, and a bell is above
-// what was enqueued. The cause is not known; docs/triggered.md says so.
-TEST_P(TriggerModel, DISABLED_OfADoorbellQueue) {
+TEST_P(TriggerModel, OfADoorbellQueue) {
   walk(TriggerEmitter::kDoorbell);
 }
 TEST_P(TriggerModel, OfAMappedQueue) {
