@@ -44,15 +44,16 @@ Status RegionFrees::watch(const RegionRecord& region) {
 
 void RegionFrees::end() {
   const MutexLock lock(mutex_);
-  range_.reset();
+  range_.reset();  // freed() is over, and comes no more
+  if (list_ && wasFreed()) list_->remove(*this);
 }
 
 // The reader's thread: no call takes a lock.
 void RegionFrees::freed() noexcept {
   wasFreed_.store(true, std::memory_order_seq_cst);
-  if (isLent_) gate_.close(Code::kRevoked);
+  if (isLent_) region_.gate.close(Code::kRevoked);
   heavyFence();
-  if (bell_) signalEventFd(bell_->get());
+  if (list_) list_->add(*this);
 }
 
 bool RegionRecord::isStillThere(uint64_t offset, uint64_t length) const {
@@ -354,17 +355,18 @@ void RegionTable::setState(uint64_t allocation, RegionState state) {
   if (!isKept) entry.state = state;
 }
 
+bool RegionTable::isLive(const RegionRecord& record) const {
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(record.allocation);
+  return found != entries_.end() && found->second.record.get() == &record &&
+         found->second.state == RegionState::kLive;
+}
+
 std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
   const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<RegionRecord>> records;
   for (const auto& [allocation, entry] : entries_)
     if (entry.state == RegionState::kLive) records.push_back(entry.record);
-  return records;
-}
-
-std::vector<std::shared_ptr<RegionRecord>> RegionTable::freed() const {
-  auto records = live();
-  std::erase_if(records, [](const auto& record) { return !record->frees.wasFreed(); });
   return records;
 }
 

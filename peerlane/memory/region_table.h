@@ -16,11 +16,11 @@
 #include "peerlane/core/counted_map.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
+#include "peerlane/memory/freed_list.h"
 #include "peerlane/memory/memory_providers.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/memory/region_exports.h"
 #include "peerlane/memory/use_gate.h"
-#include "peerlane/os/fd.h"
 #include "peerlane/os/mappings/free_watch.h"
 
 namespace peerlane {
@@ -54,16 +54,17 @@ class MemoryHold {
 
 // The watch of host memory of one region that the program may free without a word. When a part was
 // freed, wasFreed() is true when the call that frees it has returned and FreeWatch::settle() after
-// it, and the bell of the context is rung. Where peers reach the region its gate is closed, too
+// it, and the region is in the list. Where peers reach the region its gate is closed, too
 // (kRevoked), because it is no more than the program asked for. Else it is a whole mapping, with
 // other parts that are still in use, and only the registrations with devices are given up.
 // Thread-safe.
 class RegionFrees final : private FreeWatch::Listener {
  public:
-  explicit RegionFrees(UseGate& gate) : gate_(gate) {}
+  explicit RegionFrees(RegionRecord& region) : region_(region) {}
+  ~RegionFrees() { end(); }
 
-  // Before anybody else knows the region. Rung by signalEventFd().
-  void setBell(std::shared_ptr<const Fd> bell) { bell_ = std::move(bell); }
+  // Where the region is put when it was freed. Before anybody else knows the region.
+  void setList(std::shared_ptr<FreedList> list) { list_ = std::move(list); }
   // Watches the region, whose part this is, from now on; more calls do nothing. Errors: those of
   // FreeWatch::watch(), which stay; kUnavailable for a second, because each try looks at all
   // mappings of the process.
@@ -75,10 +76,12 @@ class RegionFrees final : private FreeWatch::Listener {
   bool wasFreed() const { return wasFreed_.load(std::memory_order_acquire); }
 
  private:
+  friend class FreedList;
   void freed() noexcept override;
 
-  UseGate& gate_;
-  std::shared_ptr<const Fd> bell_;
+  RegionRecord& region_;
+  std::shared_ptr<FreedList> list_;
+  RegionFrees* nextFreed_ = nullptr;    // the list's
   bool isLent_ = false;                 // before the watch begins
   std::atomic<bool> isWatched_{false};  // or was
   std::atomic<bool> wasFreed_{false};
@@ -121,7 +124,7 @@ struct RegionRecord : std::enable_shared_from_this<RegionRecord> {
   // What links made of it for peers. Ends when the region is removed from its table.
   mutable RegionExports exports;
   // Of a cached region of host memory: links begin the watch before a device has its pages.
-  mutable RegionFrees frees{gate};
+  mutable RegionFrees frees{*this};
   // GPU memory: which other GPUs of this process reach it. The set covers GPUs 0 to 63; for others
   // the answer is false.
   bool isOpenTo(Device device) const {
@@ -207,8 +210,7 @@ class RegionTable final : public RegionDirectory {
   // True when the program has unregistered the region, or is doing so, and therefore waits until no
   // peer reaches it. False where it was revoked.
   bool isTakenBack(uint64_t allocation, uint64_t generation) const;
-  // The live ones whose memory was freed, in part (RegionFrees).
-  std::vector<std::shared_ptr<RegionRecord>> freed() const;
+  bool isLive(const RegionRecord& record) const;
   // The regions that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
   // A region's gate was closed because its memory was taken back or freed.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "peerlane/core/log.h"
@@ -18,27 +19,22 @@ constexpr std::chrono::milliseconds kFirstWait{1}, kLongestWait{128};
 
 Status FreedRegions::hear(const RegionRecord& record) {
   if (record.memory.device.kind != DeviceKind::kHost) return Status::ok();
-  std::shared_ptr<const Fd> bell;
-  bool isNew = false;
-  {
-    const MutexLock lock(mutex_);
-    if (!bell_) {
-      PEERLANE_ASSIGN(Fd made, makeEventFd());
-      bell_ = std::make_shared<const Fd>(std::move(made));
-      isNew = true;
-    }
-    bell = bell_;
+  const MutexLock lock(mutex_);
+  if (!list_) {
+    PEERLANE_ASSIGN(Fd bell, makeEventFd());
+    list_ = std::make_shared<FreedList>(std::move(bell));
+    progress_.post([this, alive = owner_.lock(), list = list_] { begin(list); });
   }
-  record.frees.setBell(bell);
-  if (isNew) progress_.post([this, alive = owner_.lock(), bell] { begin(bell); });
+  record.frees.setList(list_);
   return Status::ok();
 }
 
 // Progress thread.
-void FreedRegions::begin(const std::shared_ptr<const Fd>& bell) {
+void FreedRegions::begin(const std::shared_ptr<FreedList>& list) {
   if (isOver_) return;
-  auto made = progress_.loop().watch(bell->get(), true, false, [this, bell] {
-    drainEventFd(bell->get());
+  auto made = progress_.loop().watch(list->bell(), true, false, [this, list] {
+    drainEventFd(list->bell());
+    std::ranges::move(list->take(), std::back_inserter(freed_));
     nextLook_ = kFirstWait;
     letGo();
   });
@@ -52,16 +48,18 @@ void FreedRegions::begin(const std::shared_ptr<const Fd>& bell) {
 // Progress thread. Transfers that found the pages of a local region use other parts of it, or are
 // lost; the region stays for these.
 void FreedRegions::letGo() {
-  bool isUsed = false;
-  for (const Record& freed : regions_.freed()) {
+  std::erase_if(freed_, [this](const std::weak_ptr<RegionRecord>& heard) {
+    const Record freed = heard.lock();
+    if (!freed || !regions_.isLive(*freed)) return true;  // it ends already
     if (freed->access != Access::kLocal)
       revoke_(freed);
     else if (!freed->gate.drained() || !freed->exports.revoke({}).isOk())
-      isUsed = true;
+      return false;
     else
       freed->frees.end();
-  }
-  again_ = isUsed ? progress_.loop().after(nextLook_, [this] { letGo(); }) : Timer();
+    return true;
+  });
+  again_ = freed_.empty() ? Timer() : progress_.loop().after(nextLook_, [this] { letGo(); });
   nextLook_ = std::min(2 * nextLook_, kLongestWait);
 }
 
@@ -69,6 +67,7 @@ void FreedRegions::stop() {
   isOver_ = true;
   again_ = {};
   watch_ = {};
+  freed_.clear();
 }
 
 }  // namespace peerlane

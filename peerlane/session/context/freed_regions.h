@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/region_table.h"
@@ -34,20 +35,21 @@ class FreedRegions {
   void stop();
 
  private:
-  void begin(const std::shared_ptr<const Fd>& bell);
+  void begin(const std::shared_ptr<FreedList>& list);
   void letGo();
 
   Progress& progress_;
   RegionTable& regions_;
   const std::weak_ptr<void> owner_;
   const std::function<void(const Record&)> revoke_;
-  Timer again_;  // progress thread, as the next three
+  Timer again_;  // progress thread, as the next four
   std::chrono::milliseconds nextLook_{1};
+  std::vector<std::weak_ptr<RegionRecord>> freed_;  // heard of, and still used
   Watch watch_;
   bool isOver_ = false;
   Mutex mutex_;
-  // Null until there is a region that may need it.
-  std::shared_ptr<const Fd> bell_ PEERLANE_GUARDED_BY(mutex_);
+  // Null until there is a region that may need it; then it stays.
+  std::shared_ptr<FreedList> list_ PEERLANE_GUARDED_BY(mutex_);
 };
 
 }  // namespace peerlane

@@ -3,6 +3,8 @@
 // What it costs to register many regions, to announce and import them, and to let go of them grows
 // with their number and not with its square, at both sides. Held by the steps that all their
 // threads count (CountedMap), because time says nothing on a busy machine.
+#include <sys/mman.h>
+
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "peerlane/core/counted_list.h"
+#include "peerlane/os/mappings/free_watch.h"
 #include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/context_pair.h"
 
@@ -246,6 +249,31 @@ TEST_P(RegionSteps, WhatNobodyUsesIsUnregisteredWithoutTheProgressThread) {
   EXPECT_EQ(owned_[0].status().code(), Code::kClosed);
   EXPECT_OK(pair_.b->unregister(owned_[0], kSoon)) << "as always, once more";
 }
+
+#if !defined(__SANITIZE_THREAD__)  // nothing is watched there (peerlane/os/mappings/free_watch.cc)
+// Cached regions are let go of as their memory is freed, page by page.
+TEST(FreedRegionSteps, FreesAreNoWalksOverAllRegions) {
+  if (const Status probed = FreeWatch::probe(); !probed.isOk()) FAIL() << probed.toString();
+  constexpr size_t kPages = 2000, kPage = 4096;
+  const ContextPair pair(configFor(kSelf));
+  const PeerCore& core = *pair.toB.core();
+  const size_t others = core.regions().view().size();
+  auto* const base = static_cast<std::byte*>(
+      ::mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  for (size_t i = 0; i < kPages; ++i)
+    EXPECT_OK(pair.a->regionOf(base + i * kPage, kPage, Access::kRemoteRead).status());
+  const auto stepsThere = [&core] {
+    uint64_t steps = 0;
+    EXPECT_OK(core.progress().call([&steps] { steps = Steps::taken(); }));
+    return steps;
+  };
+  const uint64_t before = stepsThere();
+  for (size_t i = 0; i < kPages; ++i) ASSERT_EQ(::munmap(base + i * kPage, kPage), 0);
+  EXPECT_TRUE(soon([&] { return core.regions().view().size() == others; }));
+  constexpr uint64_t kOfEach = 20;  // to take it out
+  EXPECT_LE(stepsThere() - before, kPages * kOfEach);
+}
+#endif
 
 }  // namespace
 }  // namespace peerlane
