@@ -26,13 +26,20 @@ class FileMemory {
  public:
   static constexpr size_t kBytes = 2 << 20;
 
-  explicit FileMemory(std::byte fill) {
+  // kSealable: what a context can share, which seals it against being cut.
+  enum class Kind : uint8_t { kFile, kSealable };
+
+  explicit FileMemory(std::byte fill, Kind kind = Kind::kFile) : kind_(kind) {
     // The thread sanitizer lets a program map from 0x7e8000000000 on; the kernel's own choices
     // begin more than 256 GiB above this.
     static std::atomic<uintptr_t> next{0x7e8800000000};
-    std::string path = testing::TempDir() + "peerlane_gone_XXXXXX";
-    file_ = ::mkstemp(path.data());
-    ::unlink(path.c_str());
+    if (kind == Kind::kFile) {
+      std::string path = testing::TempDir() + "peerlane_gone_XXXXXX";
+      file_ = ::mkstemp(path.data());
+      ::unlink(path.c_str());
+    } else {
+      file_ = ::memfd_create("gone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    }
     EXPECT_EQ(::ftruncate(file_, kBytes), 0);
     void* const wanted = reinterpret_cast<void*>(next.fetch_add(2 * kBytes));
     base_ = static_cast<std::byte*>(
@@ -41,7 +48,7 @@ class FileMemory {
     std::memset(base_, static_cast<int>(fill), kBytes);
   }
   ~FileMemory() {
-    if (!isUnmapped_) ::munmap(base_, kBytes);
+    if (!isUnmapped_.load()) ::munmap(base_, kBytes);
     ::close(file_);
   }
   FileMemory(const FileMemory&) = delete;
@@ -57,22 +64,31 @@ class FileMemory {
   }
   // The file ends after `bytes` bytes.
   void cutTo(size_t bytes) { EXPECT_EQ(::ftruncate(file_, static_cast<off_t>(bytes)), 0); }
-  // All of it, or its second half where the file is cut.
+  // All of it, or its second half where the file is cut. A sealed one refuses to be cut.
   void lose(Loss loss) {
     switch (loss) {
-      case Loss::kCut: cutTo(kBytes / 2); break;
+      case Loss::kCut:
+        if (kind_ == Kind::kFile)
+          cutTo(kBytes / 2);
+        else
+          EXPECT_EQ(::ftruncate(file_, kBytes / 2), -1);
+        break;
       case Loss::kProtected: EXPECT_EQ(::mprotect(base_, kBytes, PROT_NONE), 0); break;
       case Loss::kUnmapped:
         EXPECT_EQ(::munmap(base_, kBytes), 0);
-        isUnmapped_ = true;
+        isUnmapped_.store(true);
         break;
     }
+    isLost_.store(true);
   }
 
+  bool isLost() const { return isLost_.load(); }
+
  private:
+  const Kind kind_;
   int file_ = -1;
   std::byte* base_ = nullptr;
-  bool isUnmapped_ = false;
+  std::atomic<bool> isUnmapped_{false}, isLost_{false};
 };
 
 }  // namespace peerlane

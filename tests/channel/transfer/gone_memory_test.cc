@@ -4,7 +4,6 @@
 // it is unmapped or protected, before and while bytes move. The transfer fails alone, as Revoked,
 // with the region's name; other regions of the same connection go on, and nobody gets a signal.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -195,33 +194,68 @@ INSTANTIATE_TEST_SUITE_P(Wires, GoneMemory,
 
 // A peer that maps shared memory has a mapping of its own, and the file cannot be cut: there is
 // nothing to fail.
-TEST(GoneMappedMemory, GoesOn) {
-  constexpr size_t kBytes = FileMemory::kBytes;
-  ContextPair pair(configFor(kMapped));
-  TestMemory near(*pair.a, kBytes, true);
-  for (const Loss loss : {Loss::kCut, Loss::kUnmapped, Loss::kProtected}) {
-    const int file = ::memfd_create("gone", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ASSERT_EQ(::ftruncate(file, kBytes), 0);
-    auto* const base = static_cast<std::byte*>(
-        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
-    std::memset(base, 0x33, kBytes);
-    const Region region = MUST(pair.b->registerRegion(base, kBytes, Access::kRemoteReadWrite));
-    const RemoteRegion remote = MUST(pair.toB.importRegion(region.share()));
-    ASSERT_OK(remote.prepare(kSoon));
+class GoneMappedMemory : public testing::TestWithParam<Loss> {
+ protected:
+  static constexpr size_t kBytes = FileMemory::kBytes;
+  // Imports the region of b, and finds it mapped.
+  RemoteRegion mapped(const Region& region) const {
+    RemoteRegion remote = MUST(pair_.toB.importRegion(region.share()));
+    EXPECT_OK(remote.prepare(kSoon));
     EXPECT_EQ(remote.engine(), "mapped");
-    if (loss == Loss::kCut) {
-      EXPECT_EQ(::ftruncate(file, kBytes / 2), -1);
-    }
-    if (loss == Loss::kUnmapped) ::munmap(base, kBytes);
-    if (loss == Loss::kProtected) ::mprotect(base, kBytes, PROT_NONE);
-    const Block block{&near.region(), 0, &remote, 0, kBytes};
-    EXPECT_OK(MUST(get(pair.toB, {&block, 1})).wait(kSoon));
-    EXPECT_EQ(std::count(near.data(), near.data() + kBytes, std::byte{0x33}), ptrdiff_t{kBytes});
-    EXPECT_OK(pair.b->unregister(region, kSoon));
-    if (loss != Loss::kUnmapped) ::munmap(base, kBytes);
-    ::close(file);
+    return remote;
   }
+  void expectGets(const RemoteRegion& remote, std::byte wanted) {
+    const Block block{&near_.region(), 0, &remote, 0, kBytes};
+    std::memset(near_.data(), 0, kBytes);
+    EXPECT_OK(MUST(get(pair_.toB, {&block, 1})).wait(kSoon));
+    EXPECT_EQ(std::count(near_.data(), near_.data() + kBytes, wanted), ptrdiff_t{kBytes});
+  }
+
+  ContextPair pair_{configFor(kMapped)};
+  TestMemory near_{*pair_.a, kBytes, true};
+};
+
+TEST_P(GoneMappedMemory, GoesOn) {
+  FileMemory memory(std::byte{0x33}, FileMemory::Kind::kSealable);
+  const Region region =
+      MUST(pair_.b->registerRegion(memory.data(), kBytes, Access::kRemoteReadWrite));
+  const RemoteRegion remote = mapped(region);
+  memory.lose(GetParam());
+  expectGets(remote, std::byte{0x33});
+  EXPECT_OK(pair_.b->unregister(region, kSoon));
 }
+
+// 210 rounds with the three losses.
+TEST_P(GoneMappedMemory, GoesOnWhileBytesMove) {
+  constexpr int kRounds = 70;
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    FileMemory memory(std::byte{0x33}, FileMemory::Kind::kSealable);
+    const Region region =
+        MUST(pair_.b->registerRegion(memory.data(), kBytes, Access::kRemoteReadWrite));
+    const RemoteRegion remote = mapped(region);
+    const auto sent = static_cast<std::byte>(round + 1);
+    std::memset(near_.data(), static_cast<int>(sent), kBytes);
+    const Block block{&near_.region(), 0, &remote, 0, kBytes};
+    std::atomic<bool> moves{false};
+    std::thread program([&] {
+      while (!moves.load()) std::this_thread::yield();
+      memory.lose(GetParam());
+    });
+    // Until the memory is lost, and once more.
+    for (bool isLast = false; !isLast;) {
+      isLast = memory.isLost();
+      moves.store(true);
+      EXPECT_OK(MUST(put(pair_.toB, {&block, 1})).wait(kSoon));
+    }
+    program.join();
+    EXPECT_TRUE(memory.isAll(sent));
+    expectGets(remote, sent);
+    EXPECT_OK(pair_.b->unregister(region, kSoon));
+  }
+  std::memcpy(near_.data(), near_.shadow(), kBytes);
+}
+INSTANTIATE_TEST_SUITE_P(Losses, GoneMappedMemory,
+                         testing::Values(Loss::kCut, Loss::kUnmapped, Loss::kProtected));
 
 }  // namespace
 }  // namespace peerlane

@@ -4,6 +4,9 @@
 // transfers go on with what lay there, and nobody gets a signal. In guests alone (rxe): the HCA in
 // software copies as the program would.
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
 
 #include "tests/channel/context_pair.h"
 #include "tests/os/file_memory.h"
@@ -38,6 +41,38 @@ TEST_P(GoneNicMemory, GoesOnWithThePagesOfTheNic) {
   EXPECT_EQ(firstDifference(near.data(), other.data(), kBytes), kBytes);
   std::memcpy(other.shadow(), other.data(), kBytes);
   EXPECT_OK(pair.b->unregister(region, kSoon));
+}
+
+TEST_P(GoneNicMemory, GoesOnWhileBytesMove) {
+  constexpr size_t kBytes = FileMemory::kBytes;
+  constexpr int kRounds = 200;
+  constexpr std::byte kFill{0x5a};
+  ContextPair pair(configFor(kVerbs));
+  TestMemory near(*pair.a, kBytes, false);
+  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+    FileMemory file(kFill);
+    const Region region =
+        MUST(pair.b->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
+    const RemoteRegion remote = MUST(pair.toB.importRegion(region.share()));
+    ASSERT_OK(remote.prepare(kSoon));
+    std::memset(near.data(), 0, kBytes);
+    const Block block{&near.region(), 0, &remote, 0, kBytes};
+    std::atomic<bool> moves{false};
+    std::thread program([&] {
+      while (!moves.load()) std::this_thread::yield();
+      file.lose(GetParam());
+    });
+    // Until the memory is lost, and once more.
+    for (bool isLast = false; !isLast;) {
+      isLast = file.isLost();
+      moves.store(true);
+      EXPECT_OK(MUST(get(pair.toB, {&block, 1})).wait(kSoon));
+    }
+    program.join();
+    EXPECT_EQ(std::count(near.data(), near.data() + kBytes, kFill), ptrdiff_t{kBytes});
+    EXPECT_OK(pair.b->unregister(region, kSoon));
+  }
+  std::memcpy(near.data(), near.shadow(), kBytes);
 }
 INSTANTIATE_TEST_SUITE_P(Losses, GoneNicMemory,
                          testing::Values(Loss::kCut, Loss::kUnmapped, Loss::kProtected));
