@@ -2,6 +2,7 @@
 #include "peerlane/channel/blocks/block_program.h"
 
 #include <string>
+#include <utility>
 
 #include "peerlane/channel/blocks/block_check.h"
 #include "peerlane/channel/blocks/block_gates.h"
@@ -44,6 +45,16 @@ Status BlockProgram::take(const PeerCore& peer, Direction direction, const Strid
 
 Status BlockProgram::take(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks) {
   return checkBlocks(peer, direction, blocks, list_);
+}
+
+void BlockProgram::clear() {
+  list_.locals.clear();
+  list_.remotes.clear();
+  BlockList fresh;
+  std::swap(fresh.locals, list_.locals);
+  std::swap(fresh.remotes, list_.remotes);
+  list_ = std::move(fresh);
+  import_ = {};
 }
 
 Status BlockProgram::enter() {

@@ -4,8 +4,8 @@
 // checked list and its import, and passes them to the steps, each of which is an object or a few
 // functions of its own: block_check.h, block_import.h, block_gates.h, block_mover.h,
 // block_lowering.h. The order: take(), imported() until it is true, enter(), lower(); leave() at
-// the end. The transfer or plan owns it; copies and moves are free. External synchronization
-// required.
+// the end, and clear() before another round. The transfer or plan owns it; copies and moves are
+// free. External synchronization required.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,16 @@ namespace peerlane {
 class BlockProgram {
  public:
   // Takes the blocks of one post: rights, ranges, overlaps and owners are checked, nothing is
-  // imported. Once.
+  // imported. Once, or again after clear().
   // `notify`: what will be lowered with them; null: not known.
   Status take(const PeerCore& peer, Direction direction, std::span<const Block> blocks,
               const OwnedNotify* notify = nullptr);
   Status take(const PeerCore& peer, Direction direction, const StridedBlocks& blocks,
               const OwnedNotify* notify = nullptr);
   Status take(const PeerCore& peer, Direction direction, const IndexedBlocks& blocks);
+
+  // Forgets the blocks and their regions, and keeps the room: others may be taken. Requires: left.
+  void clear();
 
   // Asks for what is not imported: regions, and of those in chunks what these blocks touch. True
   // when all is, so that enter() may be called, and stays so.

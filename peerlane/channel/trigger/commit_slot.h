@@ -40,7 +40,7 @@ struct CommitSlot {
   // of which making it was.
   std::atomic<uint64_t> last{0};
   uint64_t entries = 0;  // of the mailbox
-  std::vector<PostedWork> works;
+  PostedWorks works;
   std::vector<TriggerArrival> arrivals;
   uint64_t awaited = 0;  // arrivals of this commit and those before it
   ReadyProgram ready;

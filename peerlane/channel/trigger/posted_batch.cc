@@ -10,6 +10,9 @@
 namespace peerlane {
 namespace {
 
+// Of operations that have ended: so many are kept for their room.
+constexpr size_t kMostSpare = 256;
+
 Program named(const char* name) {
   Program program;
   program.name = name;
@@ -125,12 +128,27 @@ std::string PostedBatch::whyNotOther() const {
 
 // --- Post ---
 
-void PostedBatch::keep(PostedWork work) {
+PostedBatch::Work PostedBatch::newWork() {
+  if (spare_.empty()) return std::make_unique<PostedWork>(peer_);
+  Work work = std::move(spare_.back());
+  spare_.pop_back();
+  return work;
+}
+
+void PostedBatch::recycle(PostedWorks& works) {
+  for (Work& work : works) {
+    work->leave();
+    if (spare_.size() < kMostSpare) spare_.push_back(std::move(work));
+  }
+  works.clear();
+}
+
+void PostedBatch::keep(Work work) {
   works_.push_back(std::move(work));
   if (!isDoorbell()) ++last_;
 }
 
-Status PostedBatch::addEntries(PostedWork work, const Result<uint64_t>& entries,
+Status PostedBatch::addEntries(Work work, const Result<uint64_t>& entries,
                                const OpenEntries& before) {
   PEERLANE_RETURN_IF_ERROR(entries.status());
   if (entries_ == 0) before_ = before;
@@ -140,23 +158,24 @@ Status PostedBatch::addEntries(PostedWork work, const Result<uint64_t>& entries,
 }
 
 Status PostedBatch::post(Direction direction, std::span<const Block> blocks) {
-  PostedWork work(peer_);
+  Work work = newWork();
   PEERLANE_RETURN_IF_ERROR(
-      work.take(direction, blocks, Progress::deadlineIn(options_.importTimeout), executor()));
-  const BoundTarget* const away = work.agentTarget();
+      work->take(direction, blocks, Progress::deadlineIn(options_.importTimeout), executor()));
+  const BoundTarget* const away = work->agentTarget();
   PEERLANE_RETURN_IF_ERROR(decide(away == nullptr, away == nullptr ? "" : whyAway(*away->remote)));
   if (!isDoorbell()) return addMapped(std::move(work));
   const OpenEntries before = open_;
-  const auto entries = writeEntries(doorbell_.mailbox(), work, direction == Direction::kPut, open_);
+  const auto entries =
+      writeEntries(doorbell_.mailbox(), *work, direction == Direction::kPut, open_);
   return addEntries(std::move(work), entries, before);
 }
 
 // Its ops, with the numbers of the queue's table.
-Status PostedBatch::addMapped(PostedWork work) {
-  const Program& from = work.program();
+Status PostedBatch::addMapped(Work work) {
+  const Program& from = work->program();
   std::vector<TargetId> numbers;
   for (size_t i = 0; i < from.targets.size(); ++i) {
-    PEERLANE_ASSIGN(const TargetId number, table_.add(from.targets[i], work.binding().targets[i]));
+    PEERLANE_ASSIGN(const TargetId number, table_.add(from.targets[i], work->binding().targets[i]));
     numbers.push_back(number);
   }
   const auto renumber = [&](Segment& segment) {
@@ -185,8 +204,8 @@ Status PostedBatch::addMapped(PostedWork work) {
 Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
   PEERLANE_RETURN_IF_ERROR(checkSignal(number));
   const RemoteMemory& memory = peer_->slabs().peersMemory();
-  PostedWork work(peer_);
-  PEERLANE_RETURN_IF_ERROR(work.takeSlab());
+  Work work = newWork();
+  PEERLANE_RETURN_IF_ERROR(work->takeSlab());
   // A device adds to a signal of a peer by a word of its own, which it is lent for posts alone.
   const bool isMapped = memory.mapped != nullptr && !stream_;
   PEERLANE_RETURN_IF_ERROR(decide(isMapped, isMapped ? ""
@@ -209,9 +228,9 @@ Status PostedBatch::postAdd(const RemoteRegion& region, uint64_t offset, uint64_
   if (offset % sizeof(uint64_t) != 0)
     return Status(Code::kInvalidArgument,
                   "offset " + std::to_string(offset) + " of a word; multiples of 8 would do");
-  PostedWork work(peer_);
+  Work work = newWork();
   PEERLANE_ASSIGN(const RemoteMemory* const memory,
-                  work.takeWord(region, offset, Progress::deadlineIn(options_.importTimeout)));
+                  work->takeWord(region, offset, Progress::deadlineIn(options_.importTimeout)));
   PEERLANE_RETURN_IF_ERROR(
       decide(memory->mapped != nullptr, memory->mapped != nullptr ? "" : whyAway(*memory)));
   if (isDoorbell()) {
@@ -259,7 +278,7 @@ void PostedBatch::discard() {
   if (!isDoorbell()) last_ -= works_.size();
   awaited_ -= arrivals_.size();
   entries_ = 0;
-  works_.clear();
+  recycle(works_);
   arrivals_.clear();
   program_ = {};
 }
@@ -286,10 +305,9 @@ Status PostedBatch::moveTo(CommitSlot& slot) {
     isDoorbell() ? emitDoorbell(program, last) : emitMappedEnd(program, last);
     PEERLANE_RETURN_IF_ERROR(prepare(slot.ready, std::move(program)));
   }
-  slot.works = std::move(works_);
-  slot.arrivals = std::move(arrivals_);
+  std::swap(slot.works, works_);  // its own is empty
+  std::swap(slot.arrivals, arrivals_);
   entries_ = 0;
-  works_.clear();
   arrivals_.clear();
   program_ = {};
   return Status::ok();
@@ -302,7 +320,7 @@ void PostedBatch::takeBack(CommitSlot& slot) {
   }
   if (!isDoorbell()) last_ -= slot.works.size();
   awaited_ -= slot.arrivals.size();
-  slot.works.clear();
+  recycle(slot.works);
   slot.arrivals.clear();
 }
 

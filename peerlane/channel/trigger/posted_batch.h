@@ -51,6 +51,8 @@ class PostedBatch {
   Status moveTo(CommitSlot& slot);
   // A commit that was taken back, the last one, while nothing is posted.
   void takeBack(CommitSlot& slot);
+  // Of a commit that has ended, or of no commit: their room is used again.
+  void recycle(PostedWorks& works);
 
   // Makes a program of words ready for the executor. Errors: what it cannot do.
   Status prepare(ReadyProgram& into, Program program) const;
@@ -63,13 +65,15 @@ class PostedBatch {
   void forgetMemory() { table_.forgetMemory(); }
 
  private:
+  using Work = std::unique_ptr<PostedWork>;
   Status decide(bool isMapped, const std::string& whyNotMapped);
   Status openDoorbell();
   void addWords();
   DeviceExecutor* executor() const { return stream_ ? &stream_->executor() : nullptr; }
-  Status addMapped(PostedWork work);
-  Status addEntries(PostedWork work, const Result<uint64_t>& entries, const OpenEntries& before);
-  void keep(PostedWork work);
+  Work newWork();
+  Status addMapped(Work work);
+  Status addEntries(Work work, const Result<uint64_t>& entries, const OpenEntries& before);
+  void keep(Work work);
 
   const std::shared_ptr<PeerCore>& peer_;
   const TriggerOptions& options_;
@@ -81,7 +85,8 @@ class PostedBatch {
   TargetTable table_;
   std::vector<TriggerRow> rows_;
 
-  std::vector<PostedWork> works_;
+  PostedWorks works_;
+  PostedWorks spare_;
   std::vector<TriggerArrival> arrivals_;
   Program program_;       // of a mapped queue
   uint64_t last_ = 0;     // the number of the last operation of a mapped queue

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace peerlane {
 
@@ -95,8 +96,16 @@ void PostedWork::count() const {
 
 void PostedWork::leave() {
   // The locks below may be held for ever by threads that are not here.
-  if (peer_ == nullptr || peer_->forked()) return;
-  if (std::exchange(entered_, false)) blocks_.leave();
+  if (peer_->forked()) return;
+  if (std::exchange(entered_, false)) {
+    blocks_.leave();
+    blocks_.clear();
+    program_.ops.clear();
+    program_.lists.clear();
+    program_.targets.clear();
+    binding_.targets.clear();
+    pieces_.clear();
+  }
   if (word_ != nullptr) std::exchange(word_, nullptr)->gate.leave();
   if (std::exchange(slabEntered_, false)) peer_->peerSlab()->gate.leave();
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PostedWork: one operation that was posted to a triggered queue, until its commit has ended: the
-// regions that it keeps in use, and the pieces that its mailbox entry names. Movable; the commit
-// owns it. External synchronization required.
+// regions that it keeps in use, and the pieces that its mailbox entry names. The commit owns it;
+// afterwards the batch uses it again, for its room. External synchronization required.
 #pragma once
 
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "peerlane/channel/blocks/block_program.h"
@@ -22,8 +21,8 @@ class PostedWork {
  public:
   explicit PostedWork(std::shared_ptr<PeerCore> peer) : peer_(std::move(peer)) {}
   ~PostedWork() { leave(); }
-  PostedWork(PostedWork&&) = default;
-  PostedWork& operator=(PostedWork&&) = delete;
+  PostedWork(const PostedWork&) = delete;
+  PostedWork& operator=(const PostedWork&) = delete;
 
   // Checks, imports (waits for it until the deadline) and lowers blocks, and goes through their
   // gates. Errors: as put() and get(); kNotSupported for memory that neither the executor nor an
@@ -38,7 +37,7 @@ class PostedWork {
                                        Progress::Clock::time_point deadline);
   // It was performed: adds its bytes to those of its link. Before leave().
   void count() const;
-  // Lets go of the regions; once.
+  // Lets go of the regions, and forgets the operation: another one may be taken.
   void leave();
 
   const Program& program() const { return program_; }
@@ -50,12 +49,11 @@ class PostedWork {
   // Of one that a link ended with kRevoked or kPermissionDenied: the region; OK: it cannot be told.
   Status whyRefused(Code code) const;
 
-  // Of entries. Addresses stay when the work moves.
+  // Of entries.
   std::vector<std::vector<Piece>>& pieces() { return pieces_; }
 
  private:
-  // Null in one that was moved from.
-  std::shared_ptr<PeerCore> peer_;
+  const std::shared_ptr<PeerCore> peer_;
   BlockProgram blocks_;
   Program program_;
   Binding binding_;
@@ -64,5 +62,7 @@ class PostedWork {
   bool entered_ = false;
   bool slabEntered_ = false;
 };
+
+using PostedWorks = std::vector<std::unique_ptr<PostedWork>>;
 
 }  // namespace peerlane

@@ -46,13 +46,13 @@ Status TriggerHealth::inWords(Code code) const {
                           " failed; the bytes of what was launched with it are undefined");
 }
 
-void TriggerHealth::explain(std::span<const PostedWork> works) {
+void TriggerHealth::explain(const PostedWorks& works) {
   const MutexLock lock(mutex_);
   if (!failure_.isOk()) return;
   const auto code = static_cast<Code>(words_->status.load(std::memory_order_acquire));
   if (code == Code::kRevoked || code == Code::kPermissionDenied)
-    for (const PostedWork& work : works)
-      if (failure_ = work.whyRefused(code); !failure_.isOk()) return;
+    for (const auto& work : works)
+      if (failure_ = work->whyRefused(code); !failure_.isOk()) return;
   failure_ = inWords(code);
 }
 

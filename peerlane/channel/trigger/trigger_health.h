@@ -51,7 +51,7 @@ class TriggerHealth {
   }
   // A link ended an operation among these, and nobody has said more than its code. Requires: it has
   // failed.
-  void explain(std::span<const PostedWork> works);
+  void explain(const PostedWorks& works);
   // OK, or the first failure.
   Status status() const;
 

@@ -116,6 +116,7 @@ Result<CommitSlot*> TriggeredCore::freeSlot() {
                                        std::to_string(commits_.size() - 1) +
                                        " after it are under way; wait for one, or create the "
                                        "queue with more (TriggerOptions::commits)");
+  batch_.recycle(slot.works);
   slot.state.free();
   return &slot;
 }
@@ -203,8 +204,8 @@ Status TriggeredCore::poll(uint64_t number) {
 // Since it was made.
 Status TriggeredCore::whyRevoked(const CommitSlot& slot) {
   if (slot.seenRevocations == UseGate::revocations()) return Status::ok();
-  for (const PostedWork& work : slot.works)
-    if (Status revoked = work.whyRevoked(); !revoked.isOk()) return revoked;
+  for (const auto& work : slot.works)
+    if (Status revoked = work->whyRevoked(); !revoked.isOk()) return revoked;
   return Status::ok();
 }
 
@@ -390,9 +391,10 @@ void TriggeredCore::settle() {
 void TriggeredCore::end(CommitSlot& slot, uint64_t making, State from, bool isGood) {
   if (!slot.state.go(making, from, State::kEnding)) return;
   if (!isGood) health_.explain(slot.works);
-  for (const PostedWork& work : slot.works)
-    if (isGood) work.count();
-  slot.works.clear();
+  for (const auto& work : slot.works) {
+    if (isGood) work->count();
+    work->leave();
+  }
   slot.isGood = isGood;
   slot.state.go(making, State::kEnding, State::kEnded);
   if (from != State::kMade) launched_.fetch_sub(1, std::memory_order_seq_cst);
