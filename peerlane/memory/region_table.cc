@@ -48,6 +48,10 @@ void RegionFrees::end() {
   if (list_ && wasFreed()) list_->remove(*this);
 }
 
+std::shared_ptr<RegionRecord> RegionFrees::record() const {
+  return region_.weak_from_this().lock();
+}
+
 // The reader's thread: no call takes a lock.
 void RegionFrees::freed() noexcept {
   wasFreed_.store(true, std::memory_order_seq_cst);

@@ -16,12 +16,12 @@
 #include "peerlane/core/counted_map.h"
 #include "peerlane/core/mutex.h"
 #include "peerlane/memory/device_pin.h"
-#include "peerlane/memory/freed_list.h"
 #include "peerlane/memory/memory_providers.h"
 #include "peerlane/memory/region_directory.h"
 #include "peerlane/memory/region_exports.h"
 #include "peerlane/memory/use_gate.h"
 #include "peerlane/os/mappings/free_watch.h"
+#include "peerlane/os/mappings/freed_list.h"
 
 namespace peerlane {
 
@@ -58,7 +58,7 @@ class MemoryHold {
 // (kRevoked), because it is no more than the program asked for. Else it is a whole mapping, with
 // other parts that are still in use, and only the registrations with devices are given up.
 // Thread-safe.
-class RegionFrees final : private FreeWatch::Listener {
+class RegionFrees final : public FreedList::Link, private FreeWatch::Listener {
  public:
   explicit RegionFrees(RegionRecord& region) : region_(region) {}
   ~RegionFrees() { end(); }
@@ -74,14 +74,14 @@ class RegionFrees final : private FreeWatch::Listener {
   // A thread that enters the gate and then finds it false is seen in the gate by one that found it
   // true.
   bool wasFreed() const { return wasFreed_.load(std::memory_order_acquire); }
+  // Null: it is at its end.
+  std::shared_ptr<RegionRecord> record() const;
 
  private:
-  friend class FreedList;
   void freed() noexcept override;
 
   RegionRecord& region_;
   std::shared_ptr<FreedList> list_;
-  RegionFrees* nextFreed_ = nullptr;    // the list's
   bool isLent_ = false;                 // before the watch begins
   std::atomic<bool> isWatched_{false};  // or was
   std::atomic<bool> wasFreed_{false};

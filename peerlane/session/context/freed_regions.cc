@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 #include "peerlane/core/log.h"
@@ -34,7 +33,11 @@ void FreedRegions::begin(const std::shared_ptr<FreedList>& list) {
   if (isOver_) return;
   auto made = progress_.loop().watch(list->bell(), true, false, [this, list] {
     drainEventFd(list->bell());
-    std::ranges::move(list->take(), std::back_inserter(freed_));
+    std::vector<Record> taken;  // the last reference to one must not go while the list is locked
+    list->take([&taken](FreedList::Link& link) {
+      taken.push_back(static_cast<RegionFrees&>(link).record());
+    });
+    freed_.insert(freed_.end(), taken.begin(), taken.end());
     nextLook_ = kFirstWait;
     letGo();
   });
