@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -76,12 +77,14 @@ constexpr Way kWays[] = {kMapped,
                          {"cma", "shm", ShmEngine::kCma, false, false},
                          {"ring", "shm", ShmEngine::kRing, false, false},
                          {"tcp", "tcp", ShmEngine::kAuto, false, false},
-                         {"sealed", "tcp", ShmEngine::kAuto, false, true}};
+                         {"sealed", "tcp", ShmEngine::kAuto, false, true},
+                         {"verbs", "verbs", ShmEngine::kAuto, false, false}};
 
 Config configOf(const Way& way) {
   Config config = withLinks({way.link});
   config.shmEngine = way.engine;
   config.tcpEncrypt = way.isSealed;
+  if (const char* library = std::getenv("PEERLANE_IBV_SO")) config.ibvLibrary = library;
   return config;
 }
 
