@@ -167,9 +167,10 @@ TEST_P(MutualEnd, IsNotWorthALine) {
 }
 
 // The releases of the imports fill the socket, because their owner does not read; then its goodbye
-// comes, and the answer to that stands behind them.
+// comes, and the answer to that stands behind them. Releases are written together, so it takes
+// many.
 TEST(MutualEndOrder, AGoodbyeBehindManyReleasesArrives) {
-  constexpr size_t kCount = 4000;
+  constexpr size_t kCount = 8000;
   const OtherSide importer([](const OtherSide& other) {
     const KeptLog log;
     auto context = makeContext(configOf(kMapped));
