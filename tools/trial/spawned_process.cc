@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/trial/spawned_process.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <utility>
 
 extern char** environ;
 
 namespace peerlane {
 namespace {
+
+constexpr size_t kMostLastWords = 4096;
 
 // Our environment, with `changes` in place of the variables that they name.
 std::vector<std::string> environmentWith(const std::vector<std::string>& changes) {
@@ -39,7 +44,8 @@ std::vector<char*> pointersTo(std::vector<std::string>& texts) {
 Result<std::unique_ptr<SpawnedProcess>> SpawnedProcess::create(
     const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system(errno, "pipe2");
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return Status::system(errno, "socketpair");
   std::vector<std::string> words{"peerlane"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = environmentWith(environment);
@@ -71,7 +77,7 @@ Status SpawnedProcess::writeLine(const std::string& line) {
   const std::string text = line + "\n";
   size_t done = 0;
   while (done < text.size()) {
-    const ssize_t wrote = ::write(input_, text.data() + done, text.size() - done);
+    const ssize_t wrote = ::send(input_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) return Status::system(errno, "write to the second process");
     done += static_cast<size_t>(wrote);
@@ -81,27 +87,41 @@ Status SpawnedProcess::writeLine(const std::string& line) {
 
 Status SpawnedProcess::running() {
   if (!reaped_ && ::waitpid(pid_, &exitStatus_, WNOHANG) == 0) return Status::ok();
-  reaped_ = true;
-  Status status = ended(exitStatus_);
+  hearLastWords();
+  Status status = ended();
   return status.isOk() ? Status(Code::kUnavailable, "the second process ended") : status;
 }
 
 Status SpawnedProcess::wait() {
   while (!reaped_) {
     if (::waitpid(pid_, &exitStatus_, 0) == pid_)
-      reaped_ = true;
+      hearLastWords();
     else if (errno != EINTR)
       return Status::system(errno, "waitpid");
   }
-  return ended(exitStatus_);
+  return ended();
 }
 
-Status SpawnedProcess::ended(int status) const {
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Status::ok();
-  const std::string how = WIFSIGNALED(status)
-                              ? "was killed by signal " + std::to_string(WTERMSIG(status))
-                              : "ended with exit code " + std::to_string(WEXITSTATUS(status));
+void SpawnedProcess::hearLastWords() {
+  if (std::exchange(reaped_, true)) return;
+  std::array<char, kMostLastWords> words{};
+  const ssize_t got = ::recv(input_, words.data(), words.size(), MSG_DONTWAIT);
+  if (got > 0) lastWords_.assign(words.data(), static_cast<size_t>(got));
+}
+
+Status SpawnedProcess::ended() const {
+  if (WIFEXITED(exitStatus_) && WEXITSTATUS(exitStatus_) == 0) return Status::ok();
+  std::string how = WIFSIGNALED(exitStatus_)
+                        ? "was killed by signal " + std::to_string(WTERMSIG(exitStatus_))
+                        : "ended with exit code " + std::to_string(WEXITSTATUS(exitStatus_));
+  if (!lastWords_.empty()) how += ": " + lastWords_;
   return Status(Code::kUnavailable, "the second process " + how);
+}
+
+bool sayLastWords(const std::string& words) {
+  const ssize_t said = ::send(STDIN_FILENO, words.data(), std::min(words.size(), kMostLastWords),
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+  return said > 0;
 }
 
 }  // namespace peerlane

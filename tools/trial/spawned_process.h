@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SpawnedProcess: this same program once more, as a child with other arguments, with a pipe to its
-// standard input; its output goes where ours goes. External synchronization required.
+// SpawnedProcess: this same program once more, as a child with other arguments, whose standard
+// input is a socket to this one; its output goes where ours goes. External synchronization
+// required.
 #pragma once
 
 #include <sys/types.h>
@@ -27,19 +28,26 @@ class SpawnedProcess {
   int pid() const { return pid_; }
   // Writes `line` and a line break to the child's standard input.
   Status writeLine(const std::string& line);
-  // OK while it runs; kUnavailable with how it ended.
+  // OK while it runs; kUnavailable with how it ended, and with its last words.
   Status running();
   // Waits until it ended by itself. OK: exit code 0.
   Status wait();
 
  private:
   SpawnedProcess(pid_t pid, int input) : pid_(pid), input_(input) {}
-  Status ended(int status) const;
+  Status ended() const;
+
+  // It has ended with exitStatus_.
+  void hearLastWords();
 
   pid_t pid_;
   int input_;
   bool reaped_ = false;
   int exitStatus_ = 0;
+  std::string lastWords_;
 };
+
+// In such a child: what its parent is to say of its end. False: there is none that reads it.
+bool sayLastWords(const std::string& words);
 
 }  // namespace peerlane

@@ -55,6 +55,12 @@ Result<TrialOutcome> repeat(unsigned times, TrialOutcome outcome, Once once) {
   return outcome;
 }
 
+// Of the second process. The first side tells the user, because it knows what the two were to try.
+int endUnconnected(const Status& status) {
+  if (sayLastWords(failureText(status))) return kExitFailure;
+  return reportFailure(status.withContext("second process"));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Trial>> Trial::create(TrialOptions options) {
@@ -297,11 +303,11 @@ Status Trial::end() {
 
 int runTrialPartner(const std::string& device) {
   const auto choice = readOneDevice(device);
-  if (!choice.isOk()) return reportFailure(choice.status().withContext("second process"));
+  if (!choice.isOk()) return endUnconnected(choice.status());
   auto context = Context::create({.devices = gpusOf(choice->local)});
-  if (!context.isOk()) return reportFailure(context.status().withContext("second process"));
+  if (!context.isOk()) return endUnconnected(context.status());
   auto peer = (*context)->connect("-");
-  if (!peer.isOk()) return reportFailure(peer.status().withContext("second process"));
+  if (!peer.isOk()) return endUnconnected(peer.status());
   const Status status = serveTrial(**context, *peer, choice->local);
   if (status.isOk()) {
     // The first side closes when it has read the last reply.

@@ -3,13 +3,16 @@
 // topo, doctor and explain, as processes.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "tests/os/refused_calls.h"
 #include "tests/tools/command_run.h"
 #include "topology_fixture.h"
 
@@ -145,6 +148,23 @@ TEST(DoctorCommand, TriesEveryEngine) {
         << test << out;
   EXPECT_TRUE(matches(out, "two processes, GPUs +absent +not tried \\(auto: ")) << out;
   EXPECT_TRUE(matches(out, "two processes, cma +(works +engine cma|limited)")) << out;
+}
+
+// Its own words are in the row, not "ended with exit code 1" alone.
+TEST(DoctorCommand, SaysWhyASecondProcessCouldNotConnect) {
+  const auto run = [] {
+    refuseCalls(SYS_getrandom, EPERM);  // as a container's filter does
+    CommandRun doctor({"doctor"});
+    const int code = doctor.wait();
+    const std::string out = doctor.out();
+    const bool isSaid =
+        matches(out,
+                "two processes, tcp +broken +[^\n]*: the second process ended with exit code "
+                "1: [^\n]*getrandom: Operation not permitted");
+    if (!isSaid) std::fputs(out.c_str(), stderr);
+    ::_exit(isSaid && code == 1 ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
 }
 
 // One that may lock more than its limit says is not told to raise it.
