@@ -5,15 +5,18 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <thread>
 #include <vector>
 
 #include "tests/os/leak_check.h"
+#include "tests/os/refused_calls.h"
 #include "tests/os/scratch_folder.h"
 #include "tests/p2p/p2p_pair.h"
 #include "tests/p2p/p2p_sides.h"
@@ -571,6 +574,16 @@ TEST(P2pProcesses, AChildBeginsAnew) {
   EXPECT_EQ(got, 9u);
   P2P_OK(P2PUnregisterMem(&info, kSoonMs));
   P2P_OK(P2PHostStreamDestroy(stream));
+}
+
+// A process without random numbers has no name for its memory: it ends, and says by which call.
+TEST(P2pProcesses, NamesTheCallThatTheSystemRefuses) {
+  const auto use = [] {
+    refuseCalls(SYS_getrandom, EPERM);
+    aclrtStream stream = nullptr;
+    (void)P2PHostStreamCreate(&stream);
+  };
+  EXPECT_DEATH(use(), "getrandom: Operation not permitted");
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 namespace peerlane::p2p {
 namespace {
 
-ProcessToken drawToken() {
+Result<ProcessToken> drawToken() {
   ProcessToken token{};
-  PEERLANE_CHECK(fillRandom(std::as_writable_bytes(std::span(token))).isOk());
+  PEERLANE_RETURN_IF_ERROR(fillRandom(std::as_writable_bytes(std::span(token))));
   return token;
 }
 
@@ -37,7 +37,7 @@ P2pProcess& P2pProcess::instance() {
 }
 
 P2pProcess::P2pProcess(const P2pProcess* parent)
-    : segments_(drawToken()), allocations_(contexts_, segments_) {
+    : segments_(drawToken().value()), allocations_(contexts_, segments_) {
   if (parent == nullptr) return;
   communicators_.countFrom(parent->communicators_);
   streams_.countFrom(parent->streams_);
