@@ -67,8 +67,8 @@ Status noHugePages(size_t bytes) {
   }
   return Status(Code::kUnavailable,
                 "no reserved huge pages for " + std::to_string(bytes) + " bytes (" + counts +
-                    "); reserve some through /proc/sys/vm/nr_hugepages, or ask for huge pages "
-                    "\"auto\"");
+                    "); reserve some through /proc/sys/vm/nr_hugepages, or ask for \"auto\" "
+                    "(PEERLANE_HUGEPAGES, MemoryOptions::hugePages)");
 }
 
 Result<Fd> makeMemfd(size_t bytes, const SegmentOptions& options) {

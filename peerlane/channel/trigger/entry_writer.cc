@@ -9,9 +9,10 @@ namespace peerlane {
 namespace {
 
 Status noRoom(const Mailbox& mailbox) {
-  return Status(Code::kTryAgain, "all " + std::to_string(mailbox.slots()) +
-                                     " operations of the queue are prepared or under way; wait "
-                                     "for a commit, or create it with more (operations)");
+  return Status(Code::kTryAgain,
+                "all " + std::to_string(mailbox.slots()) +
+                    " operations of the queue are prepared or under way; wait "
+                    "for a commit, or create it with more (TriggerOptions::operations)");
 }
 
 // What one agent, or the serving thread itself, moves by one entry.

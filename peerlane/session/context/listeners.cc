@@ -47,7 +47,11 @@ Status Listeners::addUnix(const Config& config, const ContextId& id) {
 }
 
 Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const {
-  if (!config.interfaceAddress.empty()) return selectAddresses(config.interfaceAddress, "");
+  if (!config.interfaceAddress.empty()) {
+    auto selected = selectAddresses(config.interfaceAddress, "");
+    if (selected.isOk()) return selected;
+    return selected.status().withContext("PEERLANE_IF_IP (Config::interfaceAddress)");
+  }
   PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
   std::vector<SocketAddress> addresses;
   std::string seen;

@@ -12,7 +12,9 @@
 namespace peerlane {
 
 Result<std::shared_ptr<StagingMemory>> StagingRequests::makeMemory(uint64_t bytes) const {
-  return StagingMemory::make(env_.around.keepAlive, env_.around.regions, bytes);
+  auto made = StagingMemory::make(env_.around.keepAlive, env_.around.regions, bytes);
+  if (made.isOk()) return made;
+  return made.status().withContext("staging memory, as large as PEERLANE_STAGING_BYTES says");
 }
 
 void StagingRequests::askForMemory(uint64_t bytes,

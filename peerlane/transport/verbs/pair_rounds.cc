@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/text.h"
 
 namespace peerlane {
 
@@ -92,7 +93,9 @@ bool PairRounds::beginRound() {
   ++round_;
   isMaking_ = true;
   patience_ = loop_.after(config_.peerTimeout, [this] {
-    giveUp(Status(Code::kPeerLost, "the peer did not do its part in time"));
+    giveUp(Status(Code::kPeerLost, "the peer did not do its part within " +
+                                       formatDuration(config_.peerTimeout) +
+                                       " (PEERLANE_PEER_TIMEOUT)"));
   });
   if (const Status status = create(); !status.isOk()) giveUp(status);
   return true;

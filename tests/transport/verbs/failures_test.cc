@@ -160,6 +160,7 @@ TEST_F(VerbsFailures, RequestsThatNeverArriveEndThePair) {
   EXPECT_EQ(joint_->settle(poster), Code::kPeerLost);
   EXPECT_EQ(joint_->settle(second), Code::kPeerLost);
   expectEnd(0, Code::kPeerLost, "no acknowledgement after all tries");
+  expectEnd(0, Code::kPeerLost, "PEERLANE_IB_TIMEOUT and PEERLANE_IB_RETRY");
   expectOtherGoesOn();
 }
 

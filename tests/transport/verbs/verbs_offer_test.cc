@@ -164,7 +164,7 @@ TEST(VerbsOffer, WithoutACommonAddressIsRefusedNamingThoseOfBoth) {
                                     offer({gid("::ffff:10.1.0.2", Kind::kRoceV2)}))
                             .status();
   EXPECT_EQ(status.code(), Code::kNotSupported);
-  for (const char* words : {"fd00::1", "10.1.0.2", "RoCE v2"})
+  for (const char* words : {"fd00::1", "10.1.0.2", "RoCE v2", "PEERLANE_IB_GID_INDEX"})
     EXPECT_NE(status.message().find(words), std::string::npos) << status.toString();
 }
 
@@ -177,6 +177,7 @@ TEST(VerbsOffer, OfInfiniBandDoesNotSuitOneOfRoce) {
         (isDialler ? agreeOnGids(infiniBand, offer()) : agreeOnGids(offer(), infiniBand)).status();
     EXPECT_EQ(status.code(), Code::kNotSupported);
     EXPECT_NE(status.message().find("InfiniBand port (ib0:1)"), std::string::npos);
+    EXPECT_NE(status.message().find("PEERLANE_IB_HCA"), std::string::npos);
     EXPECT_NE(status.message().find("RoCE port (mlx5_0:1)"), std::string::npos);
   }
   VerbsOffer other = infiniBand;

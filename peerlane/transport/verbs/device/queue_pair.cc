@@ -59,7 +59,8 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(std::shared_ptr<const Prote
   }
   if (pair == nullptr) {
     const std::string what = device.name() + " makes no queue pair (it has up to " +
-                             std::to_string(device.limits().max_qp) + ")";
+                             std::to_string(device.limits().max_qp) +
+                             "); fewer to each peer (PEERLANE_IB_PAIRS) leave some for others";
     return errno == ENOMEM ? Status(Code::kOutOfMemory, what) : Status::system(errno, what);
   }
   uint32_t firstPacket = 0;

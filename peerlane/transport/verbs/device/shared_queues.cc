@@ -120,7 +120,9 @@ Status SharedQueues::growCompletions(uint32_t wanted) {
     return Status(Code::kUnavailable, domain_->device().name() + " has queues of " +
                                           std::to_string(most) + " completions; the pairs of " +
                                           std::to_string(owners_.size() + 1) + " peers need " +
-                                          std::to_string(wanted));
+                                          std::to_string(wanted) +
+                                          "; PEERLANE_IB_DOMAIN=peer gives each peer its own, and "
+                                          "fewer PEERLANE_IB_PAIRS need less");
   while (entries < wanted) entries = std::min(most, 2 * entries);
   if (const int error = library_.ibv_resize_cq(completions_, static_cast<int>(entries)); error != 0)
     return Status::system(error, domain_->device().name() + ": a queue of " +

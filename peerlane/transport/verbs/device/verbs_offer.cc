@@ -112,7 +112,8 @@ Result<GidPair> agreeOnGids(const VerbsOffer& dialler, const VerbsOffer& listene
     return Status(Code::kNotSupported, "one side has an InfiniBand port (" +
                                            (dialler.isEthernet ? listener : dialler).device +
                                            "), the other a RoCE port (" +
-                                           (dialler.isEthernet ? dialler : listener).device + ")");
+                                           (dialler.isEthernet ? dialler : listener).device +
+                                           "); PEERLANE_IB_HCA chooses another");
   GidPair best;
   int fit = 0;
   for (const Gid& a : dialler.gids)
@@ -125,7 +126,9 @@ Result<GidPair> agreeOnGids(const VerbsOffer& dialler, const VerbsOffer& listene
     return Status(Code::kNotSupported, "no address of " + dialler.device + " reaches one of " +
                                            listener.device + ": the side that connected has " +
                                            textOf(dialler.gids) + ", the side that listened " +
-                                           textOf(listener.gids));
+                                           textOf(listener.gids) +
+                                           "; PEERLANE_IB_HCA and PEERLANE_IB_GID_INDEX choose "
+                                           "others");
   return best;
 }
 

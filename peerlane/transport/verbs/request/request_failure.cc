@@ -14,7 +14,7 @@ constexpr Meaning kMeanings[] = {
     {IBV_WC_RETRY_EXC_ERR, "no acknowledgement after all tries",
      "the peer's pair or process is gone, or the network between drops packets: look at the link's "
      "state, its packet size (MTU) and its flow control (PFC), and at firewalls (RoCE v2 is UDP to "
-     "port 4791)"},
+     "port 4791); PEERLANE_IB_TIMEOUT and PEERLANE_IB_RETRY make the device wait longer"},
     {IBV_WC_RNR_RETRY_EXC_ERR, "the peer had no receive after all tries",
      "the peer has stopped, or does not attend to its links"},
     {IBV_WC_REM_ACCESS_ERR, "refused by the peer's device",
