@@ -31,8 +31,10 @@ void expectLinear(uint64_t few, uint64_t many) {
 // Regions of one piece each at both sides, and a block for each pair of them.
 class Pieces {
  public:
-  Pieces(ContextPair& pair, size_t count, bool prepared)
-      : pair_(pair), from_(count * kPieceBytes, std::byte{7}), to_(count * kPieceBytes) {
+  Pieces(ContextPair& pair, size_t count, bool shared, bool prepared)
+      : pair_(pair),
+        from_(count * kPieceBytes, std::byte{7}),
+        to_(*pair.b, count * kPieceBytes, shared) {
     for (size_t i = 0; i < count; ++i) {
       locals_.push_back(MUST(
           pair.a->registerRegion(from_.data() + i * kPieceBytes, kPieceBytes, Access::kLocal)));
@@ -64,7 +66,7 @@ class Pieces {
  private:
   ContextPair& pair_;
   std::vector<std::byte> from_;
-  std::vector<std::byte> to_;
+  const TestMemory to_;
   std::vector<Region> locals_;
   std::vector<Region> owned_;
   std::vector<RemoteRegion> remotes_;
@@ -93,11 +95,11 @@ class ListSteps : public RouteTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Routes, ListSteps, testing::Values(kSelf, kCma, kTcp), routeName);
+INSTANTIATE_TEST_SUITE_P(Routes, ListSteps, everyRouteAndVerbs(), routeName);
 
 TEST_P(ListSteps, APutOfManyRegions) {
-  const Pieces few(pair_, kFew, true);
-  const Pieces many(pair_, kMany, true);
+  const Pieces few(pair_, kFew, GetParam().shared, true);
+  const Pieces many(pair_, kMany, GetParam().shared, true);
   expectLinear(putSteps(few.blocks()), putSteps(many.blocks()));
   EXPECT_TRUE(few.hasArrived());
   EXPECT_TRUE(many.hasArrived()) << "wrong bytes";
@@ -106,7 +108,7 @@ TEST_P(ListSteps, APutOfManyRegions) {
 // The blocks name the regions in an order of their own, and each of them again and again.
 TEST_P(ListSteps, RegionsThatAreNamedInAnyOrder) {
   const auto steps = [this](size_t count) {
-    const Pieces pieces(pair_, count, true);
+    const Pieces pieces(pair_, count, GetParam().shared, true);
     std::vector<Block> blocks = pieces.blocks();
     const size_t whole = blocks.size();
     for (size_t i = 0; i < whole; ++i) {
@@ -125,15 +127,15 @@ TEST_P(ListSteps, RegionsThatAreNamedInAnyOrder) {
 
 // Threads that wait look again after each import that has come.
 TEST_P(ListSteps, APutOfManyRegionsThatAreNotImported) {
-  const Pieces few(pair_, kFew, false);
-  const Pieces many(pair_, kMany, false);
+  const Pieces few(pair_, kFew, GetParam().shared, false);
+  const Pieces many(pair_, kMany, GetParam().shared, false);
   expectLinear(putSteps(few.blocks()), putSteps(many.blocks()));
   EXPECT_TRUE(many.hasArrived()) << "wrong bytes";
 }
 
 TEST_P(ListSteps, APlanOfManyRegions) {
   const auto steps = [this](size_t count) {
-    const Pieces pieces(pair_, count, false);
+    const Pieces pieces(pair_, count, GetParam().shared, false);
     const std::vector<Block> blocks = pieces.blocks();
     const uint64_t taken = stepsOf([&] {
       Plan plan = MUST(Plan::create(pair_.toB, Direction::kPut, blocks));

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -47,10 +48,10 @@ class RegionSteps : public RouteTest {
     return hasCome;
   }
   void registerThem(size_t count) {
-    memory_.assign(count * kBytes, std::byte{1});
+    memory_.emplace(*pair_.b, count * kBytes, GetParam().shared);
     for (size_t i = 0; i < count; ++i)
       owned_.push_back(MUST(
-          pair_.b->registerRegion(memory_.data() + i * kBytes, kBytes, Access::kRemoteReadWrite)));
+          pair_.b->registerRegion(memory_->data() + i * kBytes, kBytes, Access::kRemoteReadWrite)));
   }
   void importThem() {
     for (const Region& owned : owned_)
@@ -79,7 +80,7 @@ class RegionSteps : public RouteTest {
   }
 
   static constexpr size_t kBytes = 64;
-  std::vector<std::byte> memory_;
+  std::optional<TestMemory> memory_;
   std::vector<Region> owned_;
   std::vector<RemoteRegion> remotes_;
 
@@ -93,7 +94,7 @@ class RegionSteps : public RouteTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Routes, RegionSteps, testing::Values(kSelf, kCma, kTcp), routeName);
+INSTANTIATE_TEST_SUITE_P(Routes, RegionSteps, everyRouteAndVerbs(), routeName);
 
 TEST_P(RegionSteps, RegisteringAndUnregistering) {
   expectSteps([this](size_t count) {
