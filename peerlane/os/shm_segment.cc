@@ -144,7 +144,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
   PEERLANE_RETURN_IF_ERROR(checkFileSizeLimit(fileBytes));
   if (::ftruncate(fd, static_cast<off_t>(fileBytes)) < 0) {
     if (options.hugePages == HugePages::kOn) return noHugePages(bytes);
-    return Status::system(errno, "sizing a shared segment to " + std::to_string(fileBytes));
+    return Status::system(errno, "ftruncate of a shared segment to " + std::to_string(fileBytes));
   }
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
     return Status::system(errno, "sealing a shared segment");

@@ -6,6 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+
 #include "peerlane/peerlane.h"
 #include "tests/os/few_descriptors.h"
 #include "tests/os/refused_calls.h"
@@ -87,6 +91,34 @@ TEST(Shortage, WithoutThreadsEachErrorSaysSo) {
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// As by a container's filter: what the library cannot do without is named, with the reason.
+TEST(Shortage, ACallThatTheSystemRefusesIsNamed) {
+  struct Row {
+    uint32_t number;
+    const char* name;
+  };
+  for (const Row& row :
+       {Row{SYS_memfd_create, "memfd_create"}, Row{SYS_eventfd2, "eventfd"},
+        Row{SYS_timerfd_create, "timerfd_create"}, Row{SYS_epoll_create1, "epoll_create1"},
+        Row{SYS_ftruncate, "ftruncate"}, Row{SYS_listen, "listen"}, Row{SYS_socket, "socket"}}) {
+    SCOPED_TRACE(row.name);
+    const pid_t child = fork();
+    if (child == 0) {
+      refuseCalls(row.number, EPERM);
+      const Status status = Context::create({}).status();
+      const auto says = [&](const char* text) {
+        return status.message().find(text) != std::string_view::npos;
+      };
+      const bool isSaid = says(row.name) && says("Operation not permitted") && !says("ulimit");
+      if (!isSaid) std::fprintf(stderr, "%s\n", status.toString().c_str());
+      _exit(isSaid ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
 }
 
 }  // namespace
