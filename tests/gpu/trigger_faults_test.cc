@@ -18,9 +18,11 @@ constexpr uint64_t kBytes = 64 * 1024;
 constexpr uint32_t kNever = 9;  // a signal
 
 ContextOptions optionsFor(const std::string& link) {
+  Config config;
+  config.links = {link};
   ContextOptions options;
   options.devices = {gpu(0)};
-  options.config.links = {link};
+  options.config = config;
   return options;
 }
 

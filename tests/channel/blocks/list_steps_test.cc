@@ -43,7 +43,7 @@ class Pieces {
       remotes_.push_back(MUST(pair.toB.importRegion(owned_.back().share())));
     }
     if (!prepared) return;
-    for (const RemoteRegion& remote : remotes_) EXPECT_OK(remote.prepare(kSoon));
+    EXPECT_OK(prepareAll(remotes_, kSoon));
   }
   ~Pieces() {
     remotes_.clear();

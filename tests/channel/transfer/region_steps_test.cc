@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -53,8 +54,9 @@ class RegionSteps : public RouteTest {
       owned_.push_back(MUST(
           pair_.b->registerRegion(memory_->data() + i * kBytes, kBytes, Access::kRemoteReadWrite)));
   }
-  void importThem() {
-    for (const Region& owned : owned_)
+  void importThem() { importThem(owned_); }
+  void importThem(std::span<const Region> which) {
+    for (const Region& owned : which)
       remotes_.push_back(MUST(pair_.toB.importRegion(owned.share())));
     EXPECT_OK(prepareAll(remotes_, kSoon));
   }
@@ -112,15 +114,20 @@ TEST_P(RegionSteps, Importing) {
   });
 }
 
+// Only the last eighth, because each is an exchange between two threads, which takes milliseconds
+// on a busy machine.
 TEST_P(RegionSteps, ImportingOneByOne) {
+  constexpr size_t kPart = 8;
   expectSteps([this](size_t count) {
     registerThem(count);
-    return stepsOf([this] {
-      for (const Region& owned : owned_) {
-        remotes_.push_back(MUST(pair_.toB.importRegion(owned.share())));
-        EXPECT_OK(remotes_.back().prepare(kSoon));
-      }
-    });
+    const std::span<const Region> all(owned_);
+    importThem(all.first(count - count / kPart));
+    return kPart * stepsOf([this, last = all.last(count / kPart)] {
+             for (const Region& owned : last) {
+               remotes_.push_back(MUST(pair_.toB.importRegion(owned.share())));
+               EXPECT_OK(remotes_.back().prepare(kSoon));
+             }
+           });
   });
 }
 
