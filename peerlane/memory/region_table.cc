@@ -45,7 +45,9 @@ Status RegionFrees::watch(const RegionRecord& region) {
 void RegionFrees::end() {
   const MutexLock lock(mutex_);
   range_.reset();  // freed() is over, and comes no more
-  if (list_ && wasFreed()) list_->remove(*this);
+  // Once: in a forked child the lock of the list may be held for ever, and what has left the table
+  // goes there without it.
+  if (const auto list = std::exchange(list_, nullptr); list && wasFreed()) list->remove(*this);
 }
 
 std::shared_ptr<RegionRecord> RegionFrees::record() const {
