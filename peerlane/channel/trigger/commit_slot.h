@@ -3,7 +3,7 @@
 // CommitSlot and PeekSlot: one commit and one peek of a triggered queue, from their making to their
 // end. The queue owns a fixed number of each and uses them again. The poster writes them before it
 // makes them (MadeState::make); afterwards they are constant, but for `works`, which belong to the
-// thread that took the slot to kEnding.
+// thread that took the slot to kRunning or kEnding, and to the poster again once it is kEnded.
 #pragma once
 
 #include <atomic>

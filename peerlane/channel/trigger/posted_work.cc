@@ -97,13 +97,11 @@ void PostedWork::count() const {
 void PostedWork::leave() {
   // The locks below may be held for ever by threads that are not here.
   if (peer_->forked()) return;
-  if (std::exchange(entered_, false)) {
-    blocks_.leave();
+  if (std::exchange(entered_, false)) blocks_.leave();
+  if (!blocks_.empty()) {
     blocks_.clear();
-    program_.ops.clear();
-    program_.lists.clear();
-    program_.targets.clear();
-    binding_.targets.clear();
+    program_ = {};
+    binding_ = {};
     pieces_.clear();
   }
   if (word_ != nullptr) std::exchange(word_, nullptr)->gate.leave();

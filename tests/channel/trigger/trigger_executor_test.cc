@@ -26,6 +26,7 @@ constexpr uint64_t kRounds = 200;
 class Partner {
  public:
   ~Partner() {
+    end();
     state_.store(kStop);
     state_.notify_all();
     thread_.join();
