@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/trial/spawned_process.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -18,6 +19,8 @@ namespace peerlane {
 namespace {
 
 constexpr size_t kMostLastWords = 4096;
+// How long a failure waits for the words of a child that may be about to say why.
+constexpr int kWordsMs = 1000;
 
 // Our environment, with `changes` in place of the variables that they name.
 std::vector<std::string> environmentWith(const std::vector<std::string>& changes) {
@@ -102,11 +105,25 @@ Status SpawnedProcess::wait() {
   return ended();
 }
 
-void SpawnedProcess::hearLastWords() {
-  if (std::exchange(reaped_, true)) return;
+Status SpawnedProcess::explained(const Status& failure) {
+  pollfd words{.fd = input_, .events = POLLIN, .revents = 0};
+  while (!reaped_ && ::poll(&words, 1, kWordsMs) < 0 && errno == EINTR) {
+  }
+  if (!reaped_ && ::waitpid(pid_, &exitStatus_, WNOHANG) == pid_) hearLastWords();
+  if (!reaped_) takeWords();
+  if (lastWords_.empty()) return failure;
+  return Status(failure.code(),
+                std::string(failure.message()) + "; the second process said: " + lastWords_);
+}
+
+void SpawnedProcess::takeWords() {
   std::array<char, kMostLastWords> words{};
   const ssize_t got = ::recv(input_, words.data(), words.size(), MSG_DONTWAIT);
-  if (got > 0) lastWords_.assign(words.data(), static_cast<size_t>(got));
+  if (got > 0) lastWords_.append(words.data(), static_cast<size_t>(got));
+}
+
+void SpawnedProcess::hearLastWords() {
+  if (!std::exchange(reaped_, true)) takeWords();
 }
 
 Status SpawnedProcess::ended() const {

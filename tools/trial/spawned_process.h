@@ -32,6 +32,8 @@ class SpawnedProcess {
   Status running();
   // Waits until it ended by itself. OK: exit code 0.
   Status wait();
+  // `failure`, with the last words of the child where they come within a second.
+  Status explained(const Status& failure);
 
  private:
   SpawnedProcess(pid_t pid, int input) : pid_(pid), input_(input) {}
@@ -39,6 +41,7 @@ class SpawnedProcess {
 
   // It has ended with exitStatus_.
   void hearLastWords();
+  void takeWords();
 
   pid_t pid_;
   int input_;

@@ -89,7 +89,8 @@ Status Trial::startProcess(const std::vector<std::string>& environment) {
   PEERLANE_ASSIGN(process_, SpawnedProcess::create({"trial-partner", "--device",
                                                     isHost ? "host" : secondDevice_.toString()},
                                                    environment));
-  PEERLANE_RETURN_IF_ERROR(process_->writeLine(context_->ticket()));
+  if (Status written = process_->writeLine(context_->ticket()); !written.isOk())
+    return process_->explained(written);
   const auto deadline =
       std::chrono::steady_clock::now() + (isHost ? kConnectTimeout : kGpuConnectTimeout);
   for (;;) {
@@ -98,9 +99,9 @@ Status Trial::startProcess(const std::vector<std::string>& environment) {
       peer_ = *peer;
       return Status::ok();
     }
-    if (peer.status().code() != Code::kTimeout) return peer.status();
+    if (peer.status().code() != Code::kTimeout) return process_->explained(peer.status());
     PEERLANE_RETURN_IF_ERROR(process_->running().withContext("it never connected"));
-    if (std::chrono::steady_clock::now() > deadline) return peer.status();
+    if (std::chrono::steady_clock::now() > deadline) return process_->explained(peer.status());
   }
 }
 
@@ -113,15 +114,21 @@ Status Trial::startThread(const Config& config) {
   return Status::ok();
 }
 
+Status Trial::explained(const Status& failure) {
+  return process_ ? process_->explained(failure) : failure;
+}
+
 Result<TrialReply> Trial::reply() {
-  PEERLANE_ASSIGN(TrialReply reply, receiveStruct<TrialReply>(peer_, kTrialReplyChannel, kTimeout));
-  if (reply.failed != 0)
-    return Status(Code::kUnavailable, "the second side: " + std::string(reply.failure.data()));
+  auto reply = receiveStruct<TrialReply>(peer_, kTrialReplyChannel, kTimeout);
+  if (!reply.isOk()) return explained(reply.status());
+  if (reply->failed != 0)
+    return Status(Code::kUnavailable, "the second side: " + std::string(reply->failure.data()));
   return reply;
 }
 
 Result<TrialReply> Trial::ask(const TrialStep& step) {
-  PEERLANE_RETURN_IF_ERROR(sendStruct(peer_, kTrialStepChannel, step));
+  if (Status sent = sendStruct(peer_, kTrialStepChannel, step); !sent.isOk())
+    return explained(sent);
   return reply();
 }
 

@@ -82,6 +82,7 @@ class Trial {
   Status startProcess(const std::vector<std::string>& environment);
   Status startThread(const Config& config);
   Status fill(const Region& region, uint64_t bytes, uint64_t seed);
+  Status explained(const Status& failure);
   Result<TrialReply> reply();
   Result<TrialReply> ask(const TrialStep& step);
   Result<int64_t> putOnce(const TrialShape& shape, const Pair& pair, TrialOutcome& outcome);
