@@ -65,10 +65,17 @@ Status noHugePages(size_t bytes) {
       counts += (counts.empty() ? "" : ", ") + meminfo->substr(at, meminfo->find('\n', at) - at);
     }
   }
-  return Status(Code::kUnavailable,
-                "no reserved huge pages for " + std::to_string(bytes) + " bytes (" + counts +
-                    "); reserve some through /proc/sys/vm/nr_hugepages, or ask for \"auto\" "
-                    "(PEERLANE_HUGEPAGES, MemoryOptions::hugePages)");
+  return Status(
+      Code::kUnavailable,
+      "no reserved huge pages for " + std::to_string(bytes) + " bytes (" + counts +
+          "); reserve some through /proc/sys/vm/nr_hugepages, or do not insist on "
+          "them (PEERLANE_HUGEPAGES=auto; for one allocation MemoryOptions::hugePages kOff)");
+}
+
+// What the system says where it has none, or no such pages at all.
+bool isLackOfHugePages(const SegmentOptions& options, int error) {
+  return options.hugePages == HugePages::kOn &&
+         (error == ENOMEM || error == ENOSPC || error == EINVAL || error == ENOSYS);
 }
 
 Result<Fd> makeMemfd(size_t bytes, const SegmentOptions& options) {
@@ -78,7 +85,7 @@ Result<Fd> makeMemfd(size_t bytes, const SegmentOptions& options) {
   Fd fd(::memfd_create(options.name.c_str(), flags | MFD_NOEXEC_SEAL));
   if (!fd && errno == EINVAL) fd.reset(::memfd_create(options.name.c_str(), flags));
   if (!fd) {
-    if (options.hugePages == HugePages::kOn) return noHugePages(bytes);
+    if (isLackOfHugePages(options, errno)) return noHugePages(bytes);
     return internal::descriptorError(errno, "memfd_create of \"" + options.name + "\"");
   }
   return fd;
@@ -143,7 +150,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(size_t bytes,
   size_t fileBytes = roundUp(bytes, segment->pageBytes_);
   PEERLANE_RETURN_IF_ERROR(checkFileSizeLimit(fileBytes));
   if (::ftruncate(fd, static_cast<off_t>(fileBytes)) < 0) {
-    if (options.hugePages == HugePages::kOn) return noHugePages(bytes);
+    if (isLackOfHugePages(options, errno)) return noHugePages(bytes);
     return Status::system(errno, "ftruncate of a shared segment to " + std::to_string(fileBytes));
   }
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {

@@ -50,7 +50,8 @@ Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const
   if (!config.interfaceAddress.empty()) {
     auto selected = selectAddresses(config.interfaceAddress, "");
     if (selected.isOk()) return selected;
-    return selected.status().withContext("PEERLANE_IF_IP (Config::interfaceAddress)");
+    return selected.status().withContext(
+        "PEERLANE_IF_IP, or P2P_IF_IP or HCCL_IF_IP in its place (Config::interfaceAddress)");
   }
   PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
   std::vector<SocketAddress> addresses;

@@ -14,7 +14,8 @@ namespace peerlane {
 Result<std::shared_ptr<StagingMemory>> StagingRequests::makeMemory(uint64_t bytes) const {
   auto made = StagingMemory::make(env_.around.keepAlive, env_.around.regions, bytes);
   if (made.isOk()) return made;
-  return made.status().withContext("staging memory, as large as PEERLANE_STAGING_BYTES says");
+  return made.status().withContext("staging memory of " + std::to_string(bytes) +
+                                   " bytes (PEERLANE_STAGING_BYTES)");
 }
 
 void StagingRequests::askForMemory(uint64_t bytes,

@@ -129,11 +129,11 @@ void VerbsLink::awaitFirstAnswer(const LinkSurroundings& around,
   answerLimit_ = around.loop.after(patience, [this, patience, wake = around.workArrived] {
     (void)nic_->queues().poll();  // it may have come while nobody took a turn
     if (!firstAnswer_->isAwaited()) return;
-    agent_->fail(
-        Status(Code::kPeerLost,
-               "the peer's device answered no request within " + formatDuration(patience) +
-                   " (of PEERLANE_CONNECT_TIMEOUT): look at the network between, and at firewalls "
-                   "(RoCE v2 is UDP to port 4791)"));
+    agent_->fail(Status(Code::kPeerLost, "the peer's device answered no request within " +
+                                             formatDuration(patience) +
+                                             " (three quarters of PEERLANE_CONNECT_TIMEOUT): look "
+                                             "at the network between, and at firewalls "
+                                             "(RoCE v2 is UDP to port 4791)"));
     if (wake) wake();
   });
 }

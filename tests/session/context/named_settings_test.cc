@@ -100,7 +100,7 @@ Status ofASilentListener() {
 
 Status ofASilentPeer() {
   const auto a =
-      makeContext(configFrom({{"PEERLANE_PEER_TIMEOUT", "100ms"}, {"PEERLANE_HEARTBEAT", "10ms"}}));
+      makeContext(configFrom({{"PEERLANE_PEER_TIMEOUT", "1s"}, {"PEERLANE_HEARTBEAT", "10ms"}}));
   const auto b = makeContext();
   const Peer toB = MUST(a->connect(b->ticket(), kSoon));
   const Peer toA = MUST(b->accept(kSoon));

@@ -58,10 +58,14 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(std::shared_ptr<const Prote
     pair = device.library().ibv_create_qp(domain->handle(), &wanted);
   }
   if (pair == nullptr) {
+    const int error = errno;
     const std::string what = device.name() + " makes no queue pair (it has up to " +
-                             std::to_string(device.limits().max_qp) +
-                             "); fewer to each peer (PEERLANE_IB_PAIRS) leave some for others";
-    return errno == ENOMEM ? Status(Code::kOutOfMemory, what) : Status::system(errno, what);
+                             std::to_string(device.limits().max_qp) + ")";
+    if (error != ENOMEM) return Status::system(error, what);
+    return Status(Code::kOutOfMemory, what +
+                                          "; each peer that large transfers went to has up to "
+                                          "PEERLANE_IB_PAIRS of them, and a smaller number leaves "
+                                          "some for others");
   }
   uint32_t firstPacket = 0;
   const Limits limits{.requests = wanted.cap.max_send_wr,

@@ -121,8 +121,10 @@ Status SharedQueues::growCompletions(uint32_t wanted) {
                                           std::to_string(most) + " completions; the pairs of " +
                                           std::to_string(owners_.size() + 1) + " peers need " +
                                           std::to_string(wanted) +
-                                          "; PEERLANE_IB_DOMAIN=peer gives each peer its own, and "
-                                          "fewer PEERLANE_IB_PAIRS need less");
+                                          "; a smaller PEERLANE_IB_PAIRS needs fewer" +
+                                          (owners_.empty() ? ""
+                                                           : ", and PEERLANE_IB_DOMAIN=peer gives "
+                                                             "each peer queues of its own"));
   while (entries < wanted) entries = std::min(most, 2 * entries);
   if (const int error = library_.ibv_resize_cq(completions_, static_cast<int>(entries)); error != 0)
     return Status::system(error, domain_->device().name() + ": a queue of " +
