@@ -65,6 +65,30 @@ TEST_P(KilledTrigger, AWaitIsReleasedAndTheNextPeerIsWelcome) {
   EXPECT_OK(next.wait(1, kSoon));
 }
 
+// An executor of one's own waits for words and looks at the status, and nobody calls the queue.
+TEST_P(KilledTrigger, AnExecutorOfOnesOwnIsTold) {
+  for (const bool hasPut : {false, true}) {
+    TriggeredQueue queue =
+        MUST(TriggeredQueue::create(side_.peer, {.emitter = TriggerEmitter::kDoorbell}));
+    if (hasPut) {
+      ASSERT_OK(post(side_, queue));
+      ASSERT_OK(queue.execute(MUST(queue.commit()).id));
+      ASSERT_OK(queue.wait(1, kSoon));  // it is complete: nothing is under way any more
+    }
+    ASSERT_OK(queue.receive(1, 1));
+    const TriggerProgram commit = MUST(queue.commit());
+    const TriggerProgram peek = MUST(queue.peek(commit.id.number));
+    ASSERT_OK(queue.enqueueCommit(commit.id));
+    ASSERT_OK(queue.enqueuePeek(peek.id));
+    side_.other->kill();
+    EXPECT_TRUE(soon([&] { return queue.status().code() == Code::kPeerLost; }))
+        << queue.status().toString();
+    EXPECT_OK(side_.context->unregister(side_.memory->region(), kSoon));
+    queue = {};
+    side_.meet(GetParam(), kTriggerBytes);
+  }
+}
+
 TEST_P(KilledTrigger, AFrozenOneReleasesAWaitToo) {
   TriggeredQueue queue = MUST(TriggeredQueue::create(side_.peer));
   const Status status = heard(queue, [this] {

@@ -114,6 +114,12 @@ Status PeekTable::run(PeekSlot& peek, std::chrono::nanoseconds timeout) {
   return peek.run.code() == Code::kOk ? Status::ok() : health_.status();
 }
 
+bool PeekTable::areEnqueued() const {
+  for (size_t mark = 0; mark < peeks_.size(); ++mark)
+    if (peeks_[mark].state.state() == State::kEnqueued && !wasPassed(mark)) return true;
+  return false;
+}
+
 void PeekTable::forget(const TriggerId& id) {
   for (size_t mark = 0; mark < peeks_.size(); ++mark)
     if (peeks_[mark].state.is(id.making, State::kEnqueued))

@@ -50,9 +50,12 @@ class PeekTable {
   // One that was enqueued and that nobody will run.
   void forget(const TriggerId& id);
 
+  // One was enqueued and is not passed: somebody may wait for its words. Any thread.
+  bool areEnqueued() const;
+
  private:
-  std::atomic<uint64_t>& passedWord(size_t mark) { return health_.words().passed[mark]; }
-  bool wasPassed(size_t mark) {
+  std::atomic<uint64_t>& passedWord(size_t mark) const { return health_.words().passed[mark]; }
+  bool wasPassed(size_t mark) const {
     const TriggerStream::Run& run = peeks_[mark].ready.run;
     const bool isOnStream =
         stream_ && run.ticket.load(std::memory_order_acquire) != TriggerStream::Run::kElsewhere;

@@ -276,6 +276,14 @@ Status TriggeredCore::enqueueCommit(const TriggerId& id, DeviceStream stream) {
   return enqueued;
 }
 
+// Who waits for an arrival looks at the status word, and relies on the task for the peer's end.
+Status TriggeredCore::enqueuePeek(const TriggerId& id) {
+  PEERLANE_RETURN_IF_ERROR(usable());
+  PEERLANE_RETURN_IF_ERROR(peeks_.enqueue(id));
+  becomeTask();
+  return Status::ok();
+}
+
 Status TriggeredCore::enqueuePeek(const TriggerId& id, DeviceStream stream,
                                   std::chrono::nanoseconds timeout) {
   PEERLANE_RETURN_IF_ERROR(runsOn(true));

@@ -3,8 +3,8 @@
 // TriggeredCore: one triggered queue: its commits, from their making to their end, and the parts
 // that do the rest: what is posted (PostedBatch), peeks (PeekTable), the side where work is done
 // (Doorbell), words and failure (TriggerHealth). The functions of the poster, of the executor and
-// for any thread are documented in triggered_queue.h. The progress engine has it as a task while a
-// doorbell queue has something launched.
+// for any thread are documented in triggered_queue.h. The progress engine has it as a task while
+// something is launched whose end, or whose peer's end, nobody else would see.
 #pragma once
 
 #include <atomic>
@@ -55,6 +55,7 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   // kInvalidArgument: the programs of this queue run on a device, or, if `byDevice`, they do not.
   Status runsOn(bool byDevice) const;
   Status execute(const TriggerId& id);
+  Status enqueuePeek(const TriggerId& id);
   PeekTable& peeks() { return peeks_; }
   Status executePeek(const TriggerId& id, std::chrono::nanoseconds timeout);
 
@@ -84,7 +85,8 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   }
   bool isIdle() const {
     return launched_.load(std::memory_order_seq_cst) == 0 &&
-           (!doorbell_.isOpen() || doorbell_.isDrained()) && (!stream_ || stream_->isIdle());
+           (!doorbell_.isOpen() || doorbell_.isDrained()) && (!stream_ || stream_->isIdle()) &&
+           (health_.hasFailed() || !peeks_.areEnqueued());
   }
   bool isComplete(const CommitSlot& slot) const;
   void settlePeeks();

@@ -88,7 +88,7 @@ Status TriggeredQueue::enqueueCommit(const TriggerId& commit) {
   return core_ ? core_->enqueueCommit(commit) : emptyQueue();
 }
 Status TriggeredQueue::enqueuePeek(const TriggerId& peek) {
-  return core_ ? core_->peeks().enqueue(peek) : emptyQueue();
+  return core_ ? core_->enqueuePeek(peek) : emptyQueue();
 }
 Status TriggeredQueue::enqueueCommit(const TriggerId& commit, DeviceStream stream) {
   return core_ ? core_->enqueueCommit(commit, stream) : emptyQueue();
