@@ -57,9 +57,7 @@ class PeekTable {
   std::atomic<uint64_t>& passedWord(size_t mark) const { return health_.words().passed[mark]; }
   bool wasPassed(size_t mark) const {
     const TriggerStream::Run& run = peeks_[mark].ready.run;
-    const bool isOnStream =
-        stream_ && run.ticket.load(std::memory_order_acquire) != TriggerStream::Run::kElsewhere;
-    if (isOnStream) return stream_->hasPassed(run);
+    if (stream_ && !run.isElsewhere()) return stream_->hasPassed(run);
     return passedWord(mark).load(std::memory_order_acquire) == peeks_[mark].state.making();
   }
   PeekSlot* begin(const TriggerId& id);

@@ -31,6 +31,7 @@ class TriggerStream {
     static constexpr uint64_t kElsewhere = UINT64_MAX - 1;  // a kernel of the user's runs it
     std::unique_ptr<DeviceProgram> program;                 // until it is enqueued
     std::atomic<uint64_t> ticket{kNone};  // once it is: executor release -> any thread
+    bool isElsewhere() const { return ticket.load(std::memory_order_acquire) == kElsewhere; }
   };
 
   // `executor` and `progress` outlive it.

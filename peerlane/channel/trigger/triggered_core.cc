@@ -373,9 +373,7 @@ std::string TriggeredCore::describe() const {
 bool TriggeredCore::isDrained(const CommitSlot& slot, uint64_t last) const {
   if (stream_ && !isPassed(slot)) return false;
   if (batch_.isDoorbell()) return doorbell_.isDrained();
-  if (stream_ &&
-      slot.ready.run.ticket.load(std::memory_order_acquire) != TriggerStream::Run::kElsewhere)
-    return true;
+  if (stream_ && !slot.ready.run.isElsewhere()) return true;
   // Another executor may be about to run it: only its store of the count says that it did.
   return isClosed_.load(std::memory_order_acquire) || health_.wasStored(last);
 }

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -38,15 +37,13 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   // --- Poster ---
   // The batch, for a post. Errors: of the peer, or the queue's failure.
   Result<PostedBatch*> posting();
-  const PostedBatch& batch() const { return batch_; }
-  void discard() { batch_.discard(); }
+  PostedBatch& batch() { return batch_; }
   uint32_t peekOps(uint64_t number) const;
   Result<TriggerProgram> commit(uint32_t mostOps);
   Status rollback(const TriggerId& commit);
   Result<TriggerProgram> peek(uint64_t number, uint32_t mostOps);
   Status abortPeek(const TriggerId& peek);
   Status poll(uint64_t number);
-  std::span<const TriggerRow> targets() { return batch_.rows(); }
 
   // --- Executor ---
   Status enqueueCommit(const TriggerId& id);
@@ -78,10 +75,8 @@ class TriggeredCore final : public Task, public std::enable_shared_from_this<Tri
   Result<CommitSlot*> freeSlot();
   static Status whyRevoked(const CommitSlot& slot);
   bool isPassed(const CommitSlot& slot) const {
-    const uint64_t ticket = slot.ready.run.ticket.load(std::memory_order_acquire);
     // A kernel's last op is the store that tells of it.
-    return !stream_ || ticket == TriggerStream::Run::kElsewhere ||
-           stream_->hasPassed(slot.ready.run);
+    return !stream_ || slot.ready.run.isElsewhere() || stream_->hasPassed(slot.ready.run);
   }
   bool isIdle() const {
     return launched_.load(std::memory_order_seq_cst) == 0 &&

@@ -58,7 +58,7 @@ Status TriggeredQueue::receive(uint32_t number, uint64_t value) {
   return postTo(core_, [&](PostedBatch& batch) { return batch.postReceive(number, value); });
 }
 void TriggeredQueue::discard() {
-  if (core_) core_->discard();
+  if (core_) core_->batch().discard();
 }
 
 uint32_t TriggeredQueue::commitOps() const {
@@ -98,7 +98,7 @@ Status TriggeredQueue::enqueuePeek(const TriggerId& peek, DeviceStream stream,
   return core_ ? core_->enqueuePeek(peek, stream, timeout) : emptyQueue();
 }
 std::span<const TriggerRow> TriggeredQueue::targets() const {
-  return core_ ? core_->targets() : std::span<const TriggerRow>();
+  return core_ ? core_->batch().rows() : std::span<const TriggerRow>();
 }
 
 Result<TriggerList> TriggeredQueue::resolve(const TriggerProgram& program,
