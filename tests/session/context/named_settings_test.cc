@@ -80,7 +80,7 @@ Status ofMemoryThatCannotBeMapped() {
   std::vector<std::byte> bytes(4096);
   const Region region =
       MUST(b->registerRegion(bytes.data(), bytes.size(), Access::kRemoteReadWrite));
-  const Status refused = MUST(toB.importRegion(region.share())).prepare(kSoon);
+  Status refused = MUST(toB.importRegion(region.share())).prepare(kSoon);
   EXPECT_OK(b->unregister(region, kSoon));
   return refused;
 }
