@@ -4,6 +4,7 @@
 // steps: check, import, way, rights, gates, lowering, turns, end. Held by the steps that both
 // threads of the posting side count (CountedList), because time says nothing on a busy machine.
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <random>
 
@@ -16,6 +17,8 @@
 namespace peerlane {
 namespace {
 
+// For all of them to be imported: seconds, where the sanitizers and other programs have the cores.
+constexpr std::chrono::minutes kAllSoon{4};
 constexpr size_t kFew = 500;
 constexpr size_t kMany = 4000;
 constexpr size_t kPieceBytes = 64;
@@ -43,7 +46,7 @@ class Pieces {
       remotes_.push_back(MUST(pair.toB.importRegion(owned_.back().share())));
     }
     if (!prepared) return;
-    EXPECT_OK(prepareAll(remotes_, kSoon));
+    EXPECT_OK(prepareAll(remotes_, kAllSoon));
   }
   ~Pieces() {
     remotes_.clear();
@@ -83,7 +86,7 @@ class ListSteps : public RouteTest {
   uint64_t putSteps(const std::vector<Block>& blocks) {
     return stepsOf([&] {
       const Transfer posted = MUST(put(pair_.toB, blocks));
-      EXPECT_OK(posted.wait(kSoon));
+      EXPECT_OK(posted.wait(kAllSoon));
     });
   }
 
@@ -138,7 +141,9 @@ TEST_P(ListSteps, APlanOfManyRegions) {
     const Pieces pieces(pair_, count, GetParam().shared, false);
     const std::vector<Block> blocks = pieces.blocks();
     const uint64_t taken = stepsOf([&] {
-      Plan plan = MUST(Plan::create(pair_.toB, Direction::kPut, blocks));
+      PlanOptions options;
+      options.timeout = kAllSoon;
+      Plan plan = MUST(Plan::create(pair_.toB, Direction::kPut, blocks, options));
       EXPECT_OK(MUST(plan.post()).wait(kSoon));
     });
     EXPECT_TRUE(pieces.hasArrived()) << "wrong bytes";

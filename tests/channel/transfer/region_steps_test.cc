@@ -21,6 +21,8 @@
 namespace peerlane {
 namespace {
 
+// For all of them: seconds, where the sanitizers and other programs have the cores.
+constexpr std::chrono::minutes kRegionsSoon{4};
 constexpr size_t kFewRegions = 500;
 constexpr size_t kManyRegions = 4000;
 // What is done one by one is done to this part of them, because each is an exchange between two
@@ -61,10 +63,10 @@ class RegionSteps : public RouteTest {
   void importThem(std::span<const Region> which) {
     for (const Region& owned : which)
       remotes_.push_back(MUST(pair_.toB.importRegion(owned.share())));
-    EXPECT_OK(prepareAll(remotes_, kSoon));
+    EXPECT_OK(prepareAll(remotes_, kRegionsSoon));
   }
   void unregisterThem() {
-    EXPECT_OK(pair_.b->unregister(owned_, kSoon));
+    EXPECT_OK(pair_.b->unregister(owned_, kRegionsSoon));
     owned_.clear();
   }
   // The peer's word that it has let go of the region comes in the order in which it does so.
