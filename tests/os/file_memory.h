@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace peerlane {
@@ -83,6 +84,22 @@ class FileMemory {
   }
 
   bool isLost() const { return isLost_.load(); }
+  // Calls `move` again and again, loses the memory meanwhile from another thread, and calls `move`
+  // once more afterwards.
+  template <typename Move>
+  void loseWhile(Loss loss, const Move& move) {
+    std::atomic<bool> moves{false};
+    std::thread program([&] {
+      while (!moves.load()) std::this_thread::yield();
+      lose(loss);
+    });
+    for (bool isLast = false; !isLast;) {
+      isLast = isLost();
+      moves.store(true);
+      move();
+    }
+    program.join();
+  }
 
  private:
   const Kind kind_;

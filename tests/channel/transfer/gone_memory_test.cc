@@ -236,18 +236,7 @@ TEST_P(GoneMappedMemory, GoesOnWhileBytesMove) {
     const auto sent = static_cast<std::byte>(round + 1);
     std::memset(near_.data(), static_cast<int>(sent), kBytes);
     const Block block{&near_.region(), 0, &remote, 0, kBytes};
-    std::atomic<bool> moves{false};
-    std::thread program([&] {
-      while (!moves.load()) std::this_thread::yield();
-      memory.lose(GetParam());
-    });
-    // Until the memory is lost, and once more.
-    for (bool isLast = false; !isLast;) {
-      isLast = memory.isLost();
-      moves.store(true);
-      EXPECT_OK(MUST(put(pair_.toB, {&block, 1})).wait(kSoon));
-    }
-    program.join();
+    memory.loseWhile(GetParam(), [&] { EXPECT_OK(MUST(put(pair_.toB, {&block, 1})).wait(kSoon)); });
     EXPECT_TRUE(memory.isAll(sent));
     expectGets(remote, sent);
     EXPECT_OK(pair_.b->unregister(region, kSoon));

@@ -4,9 +4,7 @@
 // transfers go on with what lay there, and nobody gets a signal. In guests alone (rxe): the HCA in
 // software copies as the program would.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <thread>
 
 #include "tests/channel/context_pair.h"
 #include "tests/os/file_memory.h"
@@ -57,18 +55,7 @@ TEST_P(GoneNicMemory, GoesOnWhileBytesMove) {
     ASSERT_OK(remote.prepare(kSoon));
     std::memset(near.data(), 0, kBytes);
     const Block block{&near.region(), 0, &remote, 0, kBytes};
-    std::atomic<bool> moves{false};
-    std::thread program([&] {
-      while (!moves.load()) std::this_thread::yield();
-      file.lose(GetParam());
-    });
-    // Until the memory is lost, and once more.
-    for (bool isLast = false; !isLast;) {
-      isLast = file.isLost();
-      moves.store(true);
-      EXPECT_OK(MUST(get(pair.toB, {&block, 1})).wait(kSoon));
-    }
-    program.join();
+    file.loseWhile(GetParam(), [&] { EXPECT_OK(MUST(get(pair.toB, {&block, 1})).wait(kSoon)); });
     EXPECT_EQ(std::count(near.data(), near.data() + kBytes, kFill), ptrdiff_t{kBytes});
     EXPECT_OK(pair.b->unregister(region, kSoon));
   }
