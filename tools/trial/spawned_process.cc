@@ -109,7 +109,6 @@ Status SpawnedProcess::explained(const Status& failure) {
   pollfd words{.fd = input_, .events = POLLIN, .revents = 0};
   while (!reaped_ && ::poll(&words, 1, kWordsMs) < 0 && errno == EINTR) {
   }
-  if (!reaped_ && ::waitpid(pid_, &exitStatus_, WNOHANG) == pid_) hearLastWords();
   if (!reaped_) takeWords();
   if (lastWords_.empty()) return failure;
   return Status(failure.code(),
