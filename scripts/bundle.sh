@@ -20,7 +20,7 @@ mkdir -p "$bench"/{bin,lib/nixl} "$tests"/{bin,lib,corpus}
 
 cp build/bin/peerlane build/bin/peerlane-bench build/bin/peerlane-nixl build/bin/p2p_blocks "$bench/bin/"
 cp build/lib/nixl/libplugin_PEERLANE.so "$bench/lib/nixl/"
-# verbs_scale_tests has a copy of the library, and asks nothing of a machine.
+# verbs_scale_tests links a copy of the library, and tests nothing in which machines differ.
 find build/bin -maxdepth 1 -type f -executable ! -name '*.py' ! -name 'peerlane*' ! -name p2p_blocks ! -name verbs_scale_tests -exec cp {} "$tests/bin/" \;
 ln -s ../../bundle-bench/bin/peerlane "$tests/bin/peerlane"
 cp -P build/lib/libpeerlane_p2p.so* "$bench/lib/"

@@ -45,8 +45,8 @@ Status RegionFrees::watch(const RegionRecord& region) {
 void RegionFrees::end() {
   const MutexLock lock(mutex_);
   range_.reset();  // freed() is over, and comes no more
-  // Once: in a forked child the lock of the list may be held for ever, and what has left the table
-  // goes there without it.
+  // Only the first call takes the list's lock: in a forked child a thread of the parent may hold it
+  // for ever, and a region that has left the table must be able to end there.
   if (const auto list = std::exchange(list_, nullptr); list && wasFreed()) list->remove(*this);
 }
 

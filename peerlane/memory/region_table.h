@@ -54,7 +54,7 @@ class MemoryHold {
 
 // The watch of host memory of one region that the program may free without a word. When a part was
 // freed, wasFreed() is true when the call that frees it has returned and FreeWatch::settle() after
-// it, and the region is in the list. Where peers reach the region its gate is closed, too
+// it, and it has put the region into the list. Where peers reach the region its gate is closed, too
 // (kRevoked), because it is no more than the program asked for. Else it is a whole mapping, with
 // other parts that are still in use, and only the registrations with devices are given up.
 // Thread-safe.

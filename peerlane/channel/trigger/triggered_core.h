@@ -4,7 +4,7 @@
 // that do the rest: what is posted (PostedBatch), peeks (PeekTable), the side where work is done
 // (Doorbell), words and failure (TriggerHealth). The functions of the poster, of the executor and
 // for any thread are documented in triggered_queue.h. The progress engine has it as a task while
-// something is launched whose end, or whose peer's end, nobody else would see.
+// a commit or a peek is under way whose end, or the peer's end, no other thread would notice.
 #pragma once
 
 #include <atomic>

@@ -396,7 +396,7 @@ class TriggerModel : public NearAndFarTest {
     EXPECT_TRUE(far_->isAsExpected()) << "far";
     EXPECT_TRUE(areAdded()) << "words";
     EXPECT_TRUE(areSignalled());
-    // That the bytes are there does not say that the server has let go of them: the queue does.
+    // Bytes that have arrived do not prove that the server has finished with them: the queue does.
     if (std::any_of(commits_.begin(), commits_.end(), [](const auto& each) {
           return each.second.isEnqueued && !each.second.isKnown;
         }))
