@@ -105,7 +105,7 @@ TEST_P(GoneMemory, ThatIsProtectedAgainstWritingIsStillRead) {
   const Region near = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
   ASSERT_EQ(::mprotect(file.data(), kBytes, PROT_READ), 0);
   EXPECT_OK(move(Direction::kPut, near, remoteOther_));
-  EXPECT_EQ(std::count(other_.data(), other_.data() + kBytes, kFill), ptrdiff_t{kBytes});
+  EXPECT_EQ(countOf(other_.data(), kBytes, kFill), kBytes);
   expectGone(move(Direction::kGet, near, remoteOther_), nameOf(near, "this side"));
   expectOthersGoOn();
   EXPECT_OK(pair_.a->unregister(near, kSoon));
@@ -168,7 +168,7 @@ TEST_P(GoneMemory, WhileBytesMove) {
     if (!status.isOk())
       expectGone(status, nameOf(region, "the peer"));
     else if (direction == Direction::kGet)
-      EXPECT_EQ(std::count(near_.data(), near_.data() + kBytes, kFill), ptrdiff_t{kBytes});
+      EXPECT_EQ(countOf(near_.data(), kBytes, kFill), kBytes);
     else
       EXPECT_TRUE(file.isAll(sent));
     time.ended(!status.isOk());
@@ -208,7 +208,7 @@ class GoneMappedMemory : public testing::TestWithParam<Loss> {
     const Block block{&near_.region(), 0, &remote, 0, kBytes};
     std::memset(near_.data(), 0, kBytes);
     EXPECT_OK(MUST(get(pair_.toB, {&block, 1})).wait(kSoon));
-    EXPECT_EQ(std::count(near_.data(), near_.data() + kBytes, wanted), ptrdiff_t{kBytes});
+    EXPECT_EQ(countOf(near_.data(), kBytes, wanted), kBytes);
   }
 
   ContextPair pair_{configFor(kMapped)};

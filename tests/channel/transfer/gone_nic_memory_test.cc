@@ -3,7 +3,6 @@
 // Registered memory that its program loses while a NIC has its pages: the NIC keeps them, so
 // transfers go on with what lay there, and nobody gets a signal. In guests alone (rxe): the HCA in
 // software copies as the program would.
-#include <algorithm>
 #include <cstring>
 
 #include "tests/channel/context_pair.h"
@@ -31,7 +30,7 @@ TEST_P(GoneNicMemory, GoesOnWithThePagesOfTheNic) {
   file.lose(GetParam());
   std::memset(near.data(), 0, kBytes);
   EXPECT_OK(move(false, remote));
-  EXPECT_EQ(std::count(near.data(), near.data() + kBytes, kFill), ptrdiff_t{kBytes});
+  EXPECT_EQ(countOf(near.data(), kBytes, kFill), kBytes);
   EXPECT_OK(move(true, remote));
   std::memcpy(near.data(), near.shadow(), kBytes);
   const RemoteRegion remoteOther = other.importedBy(pair.toB);
@@ -56,7 +55,7 @@ TEST_P(GoneNicMemory, GoesOnWhileBytesMove) {
     std::memset(near.data(), 0, kBytes);
     const Block block{&near.region(), 0, &remote, 0, kBytes};
     file.loseWhile(GetParam(), [&] { EXPECT_OK(MUST(get(pair.toB, {&block, 1})).wait(kSoon)); });
-    EXPECT_EQ(std::count(near.data(), near.data() + kBytes, kFill), ptrdiff_t{kBytes});
+    EXPECT_EQ(countOf(near.data(), kBytes, kFill), kBytes);
     EXPECT_OK(pair.b->unregister(region, kSoon));
   }
   std::memcpy(near.data(), near.shadow(), kBytes);
