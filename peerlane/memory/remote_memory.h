@@ -55,6 +55,7 @@ struct RemoteMemory {
   RegionGrant grant;
   std::byte* mapped = nullptr;  // address here when loads and stores reach it (of a GPU, where the
                                 // grant's device is one), else null: an agent does
+  bool mayBeCut = false;        // behind a file that another process may cut, at `mapped`
   const char* engine = "";      // copies by "mapped", "cma", "ring", "socket", "cuda"
   uint64_t linkKey = 0;         // private to the link
   // The link that attached it, which performs mailbox entries for it.

@@ -53,8 +53,11 @@ Status BlockLowering::lower(BlockList& blocks, BlockImport& import, Program& pro
 
 void BlockLowering::bindLocal(const RegionRecord& region) {
   payload_.targets.push_back({.name = "local", .side = Side::kLocal});
-  data_.push_back({.address = region.base, .bytes = region.bytes});
-  hasLocalOfDevice_ |= isCuda(region.memory.kind);
+  const bool isOfDevice = isCuda(region.memory.kind);
+  data_.push_back({.address = region.base,
+                   .bytes = region.bytes,
+                   .mayBeCut = !isOfDevice && region.memory.mayBeCut});
+  hasLocalOfDevice_ |= isOfDevice;
 }
 
 Status BlockLowering::bindRemotes(const BlockList& blocks, BlockImport& import) {
@@ -83,7 +86,10 @@ Status BlockLowering::bindRemote(const RemoteRegion& remote, Access wanted) {
     return Status(Code::kTryAgain, "the peer's region " + std::to_string(memory.grant.allocation) +
                                        " has just come over another link; post again");
   payload_.targets.push_back({.name = "remote", .side = Side::kRemote});
-  data_.push_back({.address = address, .bytes = memory.grant.bytes, .remote = &memory});
+  data_.push_back({.address = address,
+                   .bytes = memory.grant.bytes,
+                   .remote = &memory,
+                   .mayBeCut = memory.mayBeCut});
   return Status::ok();
 }
 

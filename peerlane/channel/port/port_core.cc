@@ -279,12 +279,9 @@ Result<MemoryId> PortCore::addMemory(PortMemory memory) {
                   "the service has room for " + std::to_string(options_.memories) +
                       " memories (ProxyServiceOptions::memories), and all is taken");
   const MemoryId id = freeMemories_.back();
-  // Threads of the device check no rights, so memory that they may not both read and write goes by
-  // the proxy.
-  const bool isOpen = memory.address != nullptr && memory.access == Access::kRemoteReadWrite;
-  PEERLANE_RETURN_IF_ERROR(writeWords(reinterpret_cast<std::byte*>(entries_ + id),
-                                      isOpen ? reinterpret_cast<uintptr_t>(memory.address) : 0,
-                                      memory.bytes));
+  PEERLANE_RETURN_IF_ERROR(writeWords(
+      reinterpret_cast<std::byte*>(entries_ + id),
+      reinterpret_cast<uintptr_t>(memory.inlineAddress(executor_ != nullptr)), memory.bytes));
   freeMemories_.pop_back();
   memories_[id] = std::make_shared<PortMemory>(std::move(memory));
   return id;
@@ -311,6 +308,7 @@ Result<MemoryId> PortCore::addLocal(const Region& region) {
   auto added = addMemory({.local = region,
                           .isOfHost = owner.kind == DeviceKind::kHost,
                           .address = record.base,
+                          .mayBeCut = owner.kind == DeviceKind::kHost && record.memory.mayBeCut,
                           .bytes = record.bytes,
                           .access = Access::kRemoteReadWrite});
   if (!added.isOk()) record.gate.leave();
@@ -346,6 +344,7 @@ Result<MemoryId> PortCore::addRemote(const RemoteRegion& region, Duration timeou
     if (!memory.imported)
       return Status(Code::kNotSupported, "a port cannot reach the region: " + region.description());
     PEERLANE_ASSIGN(memory.address, reachRemote(*memory.imported));
+    memory.mayBeCut = memory.imported->memory.mayBeCut;
     if (!memory.imported->gate.enter()) return memory.imported->whyClosed();
   }
   const auto imported = memory.imported;
@@ -454,9 +453,8 @@ Result<PortChannelHandle> PortCore::channel(const SemaphoreSlot& semaphore, Memo
   handle.number = semaphore.number;
   handle.remote.memory = remote;
   handle.local.memory = local;
-  if (far->access == Access::kRemoteReadWrite) handle.remoteEntry.address = far->address;
-  handle.remoteEntry.bytes = far->bytes;
-  handle.localEntry = {near->address, near->bytes};
+  handle.remoteEntry = {far->inlineAddress(executor_ != nullptr), far->bytes};
+  handle.localEntry = {near->inlineAddress(executor_ != nullptr), near->bytes};
   if (resident_) {
     handle.resident.state = residentState_;
     handle.residentBytes = options_.residentBytes;

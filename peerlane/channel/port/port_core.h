@@ -43,9 +43,15 @@ struct PortMemory {
   std::shared_ptr<ImportedRegion> imported{};  // null: only transfers reach it
   bool isOfHost = true;                        // the CPU, or an agent, reaches it
   std::byte* address = nullptr;                // where the device reaches it; null: it does not
+  bool mayBeCut = false;                       // of the host: the CPU makes no plain copies of it
   uint64_t bytes = 0;
   Access access = Access::kLocal;
 
+  // Where threads of the device copy by themselves; null: they ask the proxy. They check no rights,
+  // so it is memory that they may both read and write; nor do threads of the CPU survive a cut.
+  std::byte* inlineAddress(bool isOfGpu) const {
+    return access == Access::kRemoteReadWrite && (isOfGpu || !mayBeCut) ? address : nullptr;
+  }
   // Its provider took it back, or it was freed, here or at the peer.
   bool isRevoked() const;
   // Leaves its gates, once. Nothing of the service touches it any more.

@@ -273,9 +273,9 @@ Status PortCore::move(SemaphoreSlot& semaphore, const port::PortRequest& request
   if (request.bytes == 0) return Status::ok();
   const PortQueueSlot& connection = *semaphore.connection;
   // The copy engine needs addresses; for memory of the host that is not mapped the CPU has an
-  // agent.
+  // agent. Transfers survive what is cut.
   const auto isReached = [&](const PortMemory& memory) {
-    return connection.isByDevice ? memory.address != nullptr : memory.isOfHost;
+    return connection.isByDevice ? memory.address != nullptr : memory.isOfHost && !memory.mayBeCut;
   };
   const auto place = [](const PortMemory& memory, uint64_t offset) {
     if (memory.address != nullptr) return PortAddress{.address = memory.address + offset};

@@ -18,6 +18,7 @@ Status noRoom(const Mailbox& mailbox) {
 // What one agent, or the serving thread itself, moves by one entry.
 struct Group {
   const Agent* agent = nullptr;  // null: mapped here
+  bool mayBeCut = false;
   std::vector<Piece> pieces;
 };
 
@@ -28,7 +29,8 @@ std::vector<Group> groupsOf(const PostedWork& work, bool isPut) {
     const BoundTarget& local = targets[isPut ? segment.from : segment.to];
     const BoundTarget& remote = targets[isPut ? segment.to : segment.from];
     const Agent* const agent = remote.address == nullptr ? remote.remote->agent : nullptr;
-    if (groups.empty() || groups.back().agent != agent) groups.push_back({agent, {}});
+    if (groups.empty() || groups.back().agent != agent) groups.push_back({agent, false, {}});
+    groups.back().mayBeCut |= local.mayBeCut || remote.mayBeCut;
     groups.back().pieces.push_back(
         {local.address + (isPut ? segment.fromOffset : segment.toOffset), remote.remote,
          remote.remoteOffset + (isPut ? segment.toOffset : segment.fromOffset), segment.bytes});
@@ -67,6 +69,7 @@ Result<uint64_t> writeEntries(Mailbox& mailbox, PostedWork& work, bool isPut, Op
     entry->pieces = pieces.data();
     entry->pieceCount = static_cast<uint32_t>(pieces.size());
     entry->isMapped = group.agent == nullptr;
+    entry->mayBeCut = group.mayBeCut;
     const auto kind = isPut ? OpenEntries::Kind::kPuts : OpenEntries::Kind::kGets;
     entry->afterAll =
         !entry->isMapped && open.kind != kind && open.kind != OpenEntries::Kind::kNone;

@@ -162,7 +162,12 @@ Status PostedBatch::post(Direction direction, std::span<const Block> blocks) {
   PEERLANE_RETURN_IF_ERROR(
       work->take(direction, blocks, Progress::deadlineIn(options_.importTimeout), executor()));
   const BoundTarget* const away = work->agentTarget();
-  PEERLANE_RETURN_IF_ERROR(decide(away == nullptr, away == nullptr ? "" : whyAway(*away->remote)));
+  std::string whyNot;
+  if (away != nullptr)
+    whyNot = whyAway(*away->remote);
+  else if (!stream_ && work->mayBeCut())  // an executor's own copy of what was cut ends its process
+    whyNot = "some of the memory lies in a file that another process may cut";
+  PEERLANE_RETURN_IF_ERROR(decide(whyNot.empty(), whyNot));
   if (!isDoorbell()) return addMapped(std::move(work));
   const OpenEntries before = open_;
   const auto entries =

@@ -70,6 +70,11 @@ Result<const RemoteMemory*> PostedWork::takeWord(const RemoteRegion& region, uin
     return Status(Code::kNotSupported,
                   name + " is reached by " + memory.engine +
                       ", which adds only to memory that its owner took from Context::allocate");
+  if (memory.mapped != nullptr && memory.mayBeCut)
+    return Status(Code::kNotSupported,
+                  name +
+                      " lies in a file that another process may cut, and an addition to what was "
+                      "cut would end this process; a queue adds to memory of Context::allocate");
   if (!imported->gate.enter()) return imported->whyClosed();
   word_ = imported;
   return &memory;
@@ -112,6 +117,10 @@ const BoundTarget* PostedWork::agentTarget() const {
   for (const BoundTarget& target : binding_.targets)
     if (target.address == nullptr) return &target;
   return nullptr;
+}
+
+bool PostedWork::mayBeCut() const {
+  return std::ranges::any_of(binding_.targets, &BoundTarget::mayBeCut);
 }
 
 }  // namespace peerlane

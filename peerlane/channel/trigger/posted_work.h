@@ -44,6 +44,7 @@ class PostedWork {
   const Binding& binding() const { return binding_; }
   // The first target that only an agent reaches; null: loads and stores reach all.
   const BoundTarget* agentTarget() const;
+  bool mayBeCut() const;  // some of its memory (BoundTarget::mayBeCut)
   // While it is inside: kRevoked where memory was taken back meanwhile; OK else.
   Status whyRevoked() const;
   // Of one that a link ended with kRevoked or kPermissionDenied: the region; OK: it cannot be told.

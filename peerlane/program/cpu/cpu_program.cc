@@ -74,6 +74,7 @@ Status CpuProgram::addPiece(const Segment& segment, Extent& extent) {
     mapped_.push_back(
         {to.address + segment.toOffset, from.address + segment.fromOffset, segment.bytes});
     extent.bytes += segment.bytes;
+    extent.mayBeCut |= to.mayBeCut || from.mayBeCut;
     return Status::ok();
   }
   PEERLANE_RETURN_IF_ERROR(checkRange(segment.to, segment.toOffset, segment.bytes));
@@ -166,7 +167,7 @@ bool CpuProgram::addStraight(const Op& op, const Extent& extent) {
   switch (op.code) {
     case OpCode::kCopy:
     case OpCode::kCopyList:
-      if (extent.agent || extent.deferred) return false;
+      if (extent.agent || extent.deferred || extent.mayBeCut) return false;
       break;
     case OpCode::kStore:
     case OpCode::kAdd64: {

@@ -42,8 +42,8 @@ class CpuProgram {
   const Program& program() const { return program_; }
   const Binding& binding() const { return binding_; }
 
-  // True when the program never waits, needs no agent and has one form only: then one call of
-  // runStraight() executes it, and the caller needs no CpuRun.
+  // True when the program never waits, needs no agent, touches no memory that may be cut and has
+  // one form only: then one call of runStraight() executes it, and the caller needs no CpuRun.
   bool isStraight() const { return isStraight_; }
   // Requires: isStraight(). Thread-safe as far as the memory it touches is.
   void runStraight() const;
@@ -60,6 +60,7 @@ class CpuProgram {
     bool isPut = false;
     bool isOurs = false;    // a put of the library's memory (BoundTarget::isOurs) to one region
     bool deferred = false;  // late or ring places, indexed lists: made when the run reaches the op
+    bool mayBeCut = false;  // some of its mapped memory (BoundTarget::mayBeCut)
     uint64_t bytes = 0;     // of all pieces
   };
   // A word op with its address, value and order found out.
@@ -136,7 +137,8 @@ class CpuRun {
   OpStep runWord(const Op& op);
   OpStep runCopy(const Op& op, uint64_t& budget);
   // `bytes`: of all pieces.
-  OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, uint64_t& budget);
+  OpStep runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, bool mayBeCut,
+                   uint64_t& budget);
   OpStep runIndexed(const CopyLayout& list, uint64_t& budget);
   // `isOurs`: Extent::isOurs.
   OpStep sendPieces(std::span<const Piece> pieces, bool isPut, bool isOurs);

@@ -260,7 +260,7 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
       return sendPieces(std::span(prepared_->pieces_).subspan(extent.first, extent.count),
                         extent.isPut, extent.isOurs);
     return runMapped(std::span(prepared_->mapped_).subspan(extent.first, extent.count),
-                     extent.bytes, budget);
+                     extent.bytes, extent.mayBeCut, budget);
   }
   if (op.code == OpCode::kCopyList) return runIndexed(prepared_->program_.lists[op.list], budget);
 
@@ -271,12 +271,7 @@ CpuRun::OpStep CpuRun::runCopy(const Op& op, uint64_t& budget) {
   if (bytes == 0) return OpStep::kNext;
   if (to.address != nullptr && from.address != nullptr) {
     const MappedPiece piece{to.address, from.address, bytes};
-    if (!to.mayBeCut && !from.mayBeCut) return runMapped({&piece, 1}, bytes, budget);
-    if (!mapped_.advanceByKernel(piece, budget, bytesMoved_)) {
-      code_ = Code::kRevoked;
-      return OpStep::kEnd;
-    }
-    return mapped_.isAtEnd({&piece, 1}) ? OpStep::kNext : OpStep::kMore;
+    return runMapped({&piece, 1}, bytes, to.mayBeCut || from.mayBeCut, budget);
   }
   const bool isPut = to.address == nullptr;
   if (runPieceCount_ == runPieces_.size()) {
@@ -309,9 +304,13 @@ CpuRun::OpStep CpuRun::sendPieces(std::span<const Piece> pieces, bool isPut, boo
   return OpStep::kNext;
 }
 
-CpuRun::OpStep CpuRun::runMapped(std::span<const MappedPiece> pieces, uint64_t bytes,
+CpuRun::OpStep CpuRun::runMapped(std::span<const MappedPiece> pieces, uint64_t bytes, bool mayBeCut,
                                  uint64_t& budget) {
-  bytesMoved_ += mapped_.advance(pieces, bytes, prepared_->copier_, budget);
+  if (mayBeCut && !mapped_.advanceByKernel(pieces, budget, bytesMoved_)) {
+    code_ = Code::kRevoked;
+    return OpStep::kEnd;
+  }
+  if (!mayBeCut) bytesMoved_ += mapped_.advance(pieces, bytes, prepared_->copier_, budget);
   return mapped_.isAtEnd(pieces) ? OpStep::kNext : OpStep::kMore;
 }
 
@@ -326,9 +325,10 @@ CpuRun::OpStep CpuRun::runIndexed(const CopyLayout& list, uint64_t& budget) {
   const size_t count = indices_.to.size();
   const uint64_t block = list.first.bytes;
   const HostCopier* const copier = prepared_->copier_;
-  if (copier != nullptr && count * block >= copier->least()) {
+  const bool mayBeCut = to.mayBeCut || from.mayBeCut;
+  if (mayBeCut || (copier != nullptr && count * block >= copier->least())) {
     if (mapped_.isAtStart()) makeIndexedMapped(list);
-    return runMapped(indexedMapped_, count * block, budget);
+    return runMapped(indexedMapped_, count * block, mayBeCut, budget);
   }
   // Runs can only be merged where neighbouring blocks touch on both sides.
   const bool mergeable = list.toStride == block && list.fromStride == block;

@@ -2,11 +2,17 @@
 #include "peerlane/program/cpu/mapped_copies.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "peerlane/os/mappings/nofault_copy.h"
 
 namespace peerlane::cpu {
+namespace {
+
+constexpr size_t kPiecesAtOnce = 64;  // of one call of the kernel
+
+}  // namespace
 
 uint64_t MappedCopies::advance(std::span<const MappedPiece> pieces, uint64_t bytes,
                                const HostCopier* copier, uint64_t& budget) {
@@ -33,21 +39,45 @@ uint64_t MappedCopies::advance(std::span<const MappedPiece> pieces, uint64_t byt
   return copied;
 }
 
-bool MappedCopies::advanceByKernel(const MappedPiece& piece, uint64_t& budget, uint64_t& copied) {
-  const uint64_t bytes = std::min(piece.bytes - offset_, budget);
-  if (bytes == 0) return true;
-  const IoSlice from{const_cast<std::byte*>(piece.from) + offset_, bytes};
-  const IoSlice to{piece.to + offset_, bytes};
-  // The kernel makes both accesses: this finds a destination that is gone as well.
-  if (nofaultRead({&to, 1}, {&from, 1}) != bytes) return false;
-  offset_ += bytes;
-  budget -= bytes;
-  copied += bytes;
-  if (offset_ == piece.bytes) {
-    ++piece_;
-    offset_ = 0;
+bool MappedCopies::advanceByKernel(std::span<const MappedPiece> pieces, uint64_t& budget,
+                                   uint64_t& copied) {
+  bool isThere = true;
+  while (isThere && piece_ < pieces.size() && budget != 0) {
+    uint64_t moved = 0;
+    isThere = copyByKernel(pieces, budget, moved);
+    copied += moved;
+    budget -= moved;
   }
+  return isThere;
+}
+
+// Some pieces by one call.
+bool MappedCopies::copyByKernel(std::span<const MappedPiece> pieces, uint64_t most,
+                                uint64_t& copied) {
+  std::array<IoSlice, kPiecesAtOnce> from;
+  std::array<IoSlice, kPiecesAtOnce> to;
+  size_t count = 0;
+  uint64_t wanted = 0;
+  for (uint64_t begin = offset_;
+       count < kPiecesAtOnce && piece_ + count < pieces.size() && wanted < most; begin = 0) {
+    const MappedPiece& piece = pieces[piece_ + count];
+    const uint64_t bytes = std::min(piece.bytes - begin, most - wanted);
+    from[count] = {const_cast<std::byte*>(piece.from) + begin, bytes};
+    to[count++] = {piece.to + begin, bytes};
+    wanted += bytes;
+  }
+  // The kernel makes both accesses: this finds a destination that is gone as well.
+  if (nofaultRead(std::span(to).first(count), std::span(from).first(count)) != wanted) return false;
+  for (size_t i = 0; i < count; ++i) pass(pieces[piece_], from[i].bytes);
+  copied = wanted;
   return true;
+}
+
+void MappedCopies::pass(const MappedPiece& piece, uint64_t bytes) {
+  offset_ += bytes;
+  if (offset_ != piece.bytes) return;
+  ++piece_;
+  offset_ = 0;
 }
 
 uint64_t MappedCopies::copyPart(const MappedPiece& piece, const WholeCopy& whole,
@@ -58,11 +88,7 @@ uint64_t MappedCopies::copyPart(const MappedPiece& piece, const WholeCopy& whole
     copier->copy(whole, {&part, 1}, part.bytes);
   else
     std::memcpy(part.to, part.from, part.bytes);
-  offset_ += part.bytes;
-  if (offset_ == piece.bytes) {
-    ++piece_;
-    offset_ = 0;
-  }
+  pass(piece, part.bytes);
   return part.bytes;
 }
 

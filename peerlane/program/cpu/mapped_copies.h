@@ -23,12 +23,14 @@ class MappedCopies {
   // them.
   uint64_t advance(std::span<const MappedPiece> pieces, uint64_t bytes, const HostCopier* copier,
                    uint64_t& budget);
-  // The same for one piece with memory that may be cut at any time, so that the kernel copies.
-  // False: some of it is not there any more, and what was copied of the last slice is not known.
-  bool advanceByKernel(const MappedPiece& piece, uint64_t& budget, uint64_t& copied);
+  // The same for pieces with memory that may be cut at any time, so that the kernel copies; adds to
+  // `copied`. False: some of it is not there any more, and what was copied last is not known.
+  bool advanceByKernel(std::span<const MappedPiece> pieces, uint64_t& budget, uint64_t& copied);
   bool isAtEnd(std::span<const MappedPiece> pieces) const { return piece_ == pieces.size(); }
 
  private:
+  bool copyByKernel(std::span<const MappedPiece> pieces, uint64_t most, uint64_t& copied);
+  void pass(const MappedPiece& piece, uint64_t bytes);
   uint64_t copyPart(const MappedPiece& piece, const WholeCopy& whole, const HostCopier* copier,
                     uint64_t most);
 

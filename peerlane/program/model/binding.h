@@ -24,12 +24,21 @@ struct BoundTarget {
   const RemoteMemory* remote = nullptr;  // set for memory of a peer, mapped or not
   uint64_t remoteOffset = 0;             // where the target starts in that region
   const Waker* waker = nullptr;          // words that another process polls: wakes its threads
-  // Of a late target: behind a file that another process may cut. A call of the kernel copies it,
-  // because a plain access would end the process; a run that finds it cut ends with kRevoked.
+  // Mapped, and behind a file that another process may cut. A call of the kernel copies it, because
+  // a plain access would end the process; a run that finds it cut ends with kRevoked.
   bool mayBeCut = false;
   // Memory of the library that lives as long as the run: an agent may read it plainly, and a put
   // out of it does not fail here. Else it is the program's, which may be gone when an agent comes.
   bool isOurs = false;
+
+  // The whole of [offset, +bytes) of a region of the peer, mapped or not.
+  static BoundTarget ofPeer(const RemoteMemory& memory, uint64_t offset, uint64_t bytes) {
+    return {.address = memory.mapped == nullptr ? nullptr : memory.mapped + offset,
+            .bytes = bytes,
+            .remote = &memory,
+            .remoteOffset = offset,
+            .mayBeCut = memory.mayBeCut};
+  }
 };
 
 class LateBinder {

@@ -49,6 +49,8 @@ struct alignas(64) MailboxEntry {
   bool afterAll = false;
   // Its memory is mapped here: the thread that serves copies or stores by itself (LinkDispatch).
   bool isMapped = false;
+  // Where isMapped: BoundTarget::mayBeCut of this side's memory or of the peer's.
+  bool mayBeCut = false;
   uint32_t pieceCount = 0;
   const Piece* pieces = nullptr;         // kPut, kGet; alive until the entry completed
   const RemoteMemory* remote = nullptr;  // kStore, kAdd64, kFlush: where the word is

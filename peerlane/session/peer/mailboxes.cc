@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "peerlane/core/status.h"
+#include "peerlane/os/mappings/nofault_copy.h"
 #include "peerlane/program/model/waker.h"
 #include "peerlane/program/words/word.h"
 
@@ -29,32 +30,37 @@ Served LinkDispatch::serve(AgentWork& work) {
   const bool mustBeOldest = agent != last_ || agent == nullptr || work.entry->afterAll;
   if (mustBeOldest && !work.mailbox->isOldest(work)) return Served::kAgain;
   last_ = agent;
-  if (agent == nullptr) return serveMapped(work, memory.mapped);
+  if (agent == nullptr) return serveMapped(work);
   work.mustStand = agent != words_.load(std::memory_order_acquire);
   return agent->serve(work);
 }
 
 // A run makes such copies itself; these are of entries that were prepared for a device to ring.
-Served LinkDispatch::serveMapped(AgentWork& work, std::byte* mapped) {
+Served LinkDispatch::serveMapped(AgentWork& work) {
   const MailboxEntry& entry = *work.entry;
   if (entry.pieceCount != 0) {
     const Piece& piece = entry.pieces[work.piece];
     const uint64_t bytes = std::min(piece.bytes - work.offset, kMappedSlice);
-    std::byte* const there = mapped + piece.remoteOffset + work.offset;
+    std::byte* const there = piece.remote->mapped + piece.remoteOffset + work.offset;
     std::byte* const here = piece.local + work.offset;
-    if (entry.verb == Verb::kPut)
-      std::memcpy(there, here, bytes);
-    else
-      std::memcpy(here, there, bytes);
+    const IoSlice to{entry.verb == Verb::kPut ? there : here, bytes};
+    const IoSlice from{entry.verb == Verb::kPut ? here : there, bytes};
+    if (!entry.mayBeCut) {
+      std::memcpy(to.base, from.base, bytes);
+    } else if (nofaultRead({&to, 1}, {&from, 1}) != bytes) {
+      work.code.store(Code::kRevoked, std::memory_order_relaxed);
+      return Served::kDone;
+    }
     work.offset += bytes;
     if (work.offset != piece.bytes) return Served::kMore;
     work.offset = 0;
     return ++work.piece == entry.pieceCount ? Served::kDone : Served::kMore;
   }
+  std::byte* const word = entry.remote->mapped + entry.remoteOffset;
   if (entry.verb == Verb::kAdd64)
-    addWord(mapped + entry.remoteOffset, entry.operand);
+    addWord(word, entry.operand);
   else if (entry.verb == Verb::kStore)
-    storeWord(mapped + entry.remoteOffset, entry.width, entry.operand, std::memory_order_seq_cst);
+    storeWord(word, entry.width, entry.operand, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // partner: Bell::leave
   if (entry.waker != nullptr) entry.waker->ring();
   return Served::kDone;

@@ -33,7 +33,7 @@ class LinkDispatch final : public Agent {
 
  private:
   static const RemoteMemory& linkMemoryOf(const MailboxEntry& entry);
-  static Served serveMapped(AgentWork& work, std::byte* mapped);
+  static Served serveMapped(AgentWork& work);
   const std::atomic<const Agent*>& words_;
   Agent* last_ = nullptr;
 };

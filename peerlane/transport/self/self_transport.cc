@@ -30,12 +30,20 @@ class SelfLink final : public Link {
     return abilities;
   }
   // The address is enough; the descriptor is for streams, which make a mapping of their own.
-  Result<LinkPart> grant(const RegionRecord& region) override { return HostPart::grant(region); }
+  Result<LinkPart> grant(const RegionRecord& region) override {
+    PEERLANE_ASSIGN(LinkPart part, HostPart::grant(region));
+    part.blob.push_back(std::byte{region.memory.mayBeCut});
+    return part;
+  }
   Result<RemoteMemory> attach(Grant grant) override {
-    PEERLANE_ASSIGN(const HostPart part, HostPart::decode(grant.own.blob));
+    std::span blob(grant.own.blob);
+    if (blob.empty()) return Status(Code::kCorrupt, "the link's part of a grant is empty");
+    const bool mayBeCut = blob.back() != std::byte{0};
+    PEERLANE_ASSIGN(const HostPart part, HostPart::decode(blob.first(blob.size() - 1)));
     RemoteMemory memory;
     memory.grant = std::move(grant.region);
     memory.mapped = std::bit_cast<std::byte*>(part.address);
+    memory.mayBeCut = mayBeCut;
     memory.engine = "mapped";
     if (grant.own.fd) memory.file = std::make_shared<const Fd>(std::move(grant.own.fd));
     memory.fileOffset = part.fileOffset;

@@ -4,6 +4,7 @@
 // Letters and numbers in comments are those of the table in docs/port_channel.md.
 #include "tests/channel/port/port_pair.h"
 #include "tests/core/soon.h"
+#include "tests/os/file_memory.h"
 
 namespace peerlane {
 namespace {
@@ -508,6 +509,33 @@ TEST_P(PortRouteTest, SaysWhoCarriesOut) {
   // What cannot go inline is refused when it must.
   const PortResult inlined = a().handle(PortEngine::kInline).put(kThread, 0, 0, 64);
   EXPECT_EQ(inlined.outcome, a().channel.isMapped() ? PortOutcome::kOk : PortOutcome::kInvalid);
+}
+
+// A NIC goes on with the pages that it holds.
+class PortOfAFile : public PortRouteTest {};
+INSTANTIATE_TEST_SUITE_P(Routes, PortOfAFile, everyRoute(), routeName);
+
+// Memory in a file that another process may cut: no thread of the CPU copies it plainly, so the
+// loss fails the channel, and not the process.
+TEST_P(PortOfAFile, FailsTheChannelWhereThatIsCut) {
+  constexpr uint64_t kBytes = FileMemory::kBytes;
+  constexpr std::byte kFill{0x5a};
+  FileMemory file(kFill);
+  const Region region =
+      MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
+  ASSERT_OK(open(kBytes));
+  const MemoryId local = MUST(a().service->addMemory(region));
+  const PortChannel channel = MUST(a().service->channel(a().semaphore, a().remote, local));
+  EXPECT_FALSE(channel.isMapped());
+  ASSERT_OK(channel.put(0, 0, kBytes));
+  ASSERT_OK(channel.flush(kSoon));
+  EXPECT_EQ(countOf(b().data(), kBytes, kFill), kBytes);
+  file.lose(Loss::kCut);
+  EXPECT_OK(channel.put(0, 0, kBytes));
+  EXPECT_FALSE(channel.flush(kSoon).isOk());
+  EXPECT_EQ(channel.status().code(), Code::kRevoked) << channel.status().toString();
+  ports_.close();
+  EXPECT_OK(pair_.a->unregister(region, kSoon));
 }
 
 }  // namespace

@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "peerlane/memory/region_reference.h"
 #include "tests/channel/context_pair.h"
@@ -19,12 +22,18 @@
 namespace peerlane {
 namespace {
 
+constexpr std::byte kFill{0x5a};
+
 struct Wire {
   RouteCase route;
   bool isSealed = false;
 };
-constexpr Wire kWires[] = {
-    {kCma}, {kRing}, {kTcp}, {{"sealed_tcp", "tcp", ShmEngine::kAuto, false, "socket"}, true}};
+constexpr Wire kMappedWire{kMapped};
+constexpr Wire kWires[] = {{kSelf},
+                           {kCma},
+                           {kRing},
+                           {kTcp},
+                           {{"sealed_tcp", "tcp", ShmEngine::kAuto, false, "socket"}, true}};
 
 Config configOf(const Wire& wire) {
   Config config = configFor(wire.route);
@@ -34,14 +43,14 @@ Config configOf(const Wire& wire) {
 
 class GoneMemory : public testing::TestWithParam<std::tuple<Wire, Loss>> {
  protected:
-  static constexpr std::byte kFill{0x5a};
   static constexpr size_t kBytes = FileMemory::kBytes;
 
   GoneMemory()
-      : pair_(configOf(std::get<0>(GetParam()))),
-        near_(*pair_.a, kBytes, false),
-        other_(*pair_.b, kBytes, false, Access::kRemoteReadWrite, 3),
+      : pair_(configOf(wire())),
+        near_(*pair_.a, kBytes, wire().route.shared),
+        other_(*pair_.b, kBytes, wire().route.shared, Access::kRemoteReadWrite, 3),
         remoteOther_(other_.importedBy(pair_.toB)) {}
+  static const Wire& wire() { return std::get<0>(GetParam()); }
   static Loss loss() { return std::get<1>(GetParam()); }
 
   static std::string nameOf(const Region& region, const char* side) {
@@ -87,30 +96,6 @@ TEST_P(GoneMemory, OfTheOwnerFailsTheTransferAlone) {
   EXPECT_OK(pair_.b->unregister(region, kSoon));
 }
 
-TEST_P(GoneMemory, OfThisSideFailsTheTransferAlone) {
-  FileMemory file(kFill);
-  const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
-  ASSERT_OK(move(Direction::kPut, region, remoteOther_));
-  file.lose(loss());
-  expectGone(move(Direction::kPut, region, remoteOther_), nameOf(region, "this side"));
-  expectGone(move(Direction::kGet, region, remoteOther_), nameOf(region, "this side"));
-  expectOthersGoOn();
-  EXPECT_OK(pair_.a->unregister(region, kSoon));
-}
-
-// Memory that may still be read is a source as before, and no destination.
-TEST_P(GoneMemory, ThatIsProtectedAgainstWritingIsStillRead) {
-  if (loss() != Loss::kProtected) return;
-  FileMemory file(kFill);
-  const Region near = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
-  ASSERT_EQ(::mprotect(file.data(), kBytes, PROT_READ), 0);
-  EXPECT_OK(move(Direction::kPut, near, remoteOther_));
-  EXPECT_EQ(countOf(other_.data(), kBytes, kFill), kBytes);
-  expectGone(move(Direction::kGet, near, remoteOther_), nameOf(near, "this side"));
-  expectOthersGoOn();
-  EXPECT_OK(pair_.a->unregister(near, kSoon));
-}
-
 // When the loss comes, against the beginning of a move, in turns of an empty loop, because a pause
 // or a yield lasts for as long as a busy machine likes. It closes in on the moment at which a move
 // is just not caught, by larger steps where many in a row end alike.
@@ -137,59 +122,173 @@ class LossTime {
 };
 
 // A move that ended before the loss has all its bytes, and any other ends Revoked. 210 rounds on
-// each wire, with its three losses.
-TEST_P(GoneMemory, WhileBytesMove) {
+// each wire, with its three losses. `lose`: a round with a file that is lost in the middle; whether
+// it was caught.
+template <typename Round>
+void loseInTheMiddle(Loss loss, const Round& round) {
   constexpr int kRounds = 70;
   int caught = 0;
   LossTime time;
-  for (int round = 0; round < kRounds && !HasFailure(); ++round) {
+  for (int number = 0; number < kRounds && !testing::Test::HasFailure(); ++number) {
     FileMemory file(kFill);
-    const Region region =
-        MUST(pair_.b->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
-    const RemoteRegion remote = MUST(pair_.toB.importRegion(region.share()));
-    ASSERT_OK(remote.prepare(kSoon));
-    const auto sent = static_cast<std::byte>(round + 1);  // not kFill
-    std::memset(near_.data(), static_cast<int>(sent), kBytes);
     std::atomic<int> ready{0};
     const auto begin = [&ready] {
       ++ready;
       while (ready.load() < 2) std::this_thread::yield();
     };
-    std::thread program([&] {
+    std::thread program;
+    const auto move = [&](const std::function<Status()>& moving) {
+      program = std::thread([&] {
+        begin();
+        time.beforeLoss();
+        file.lose(loss);
+      });
       begin();
-      time.beforeLoss();
-      file.lose(loss());
-    });
-    begin();
-    time.beforeMove();
-    const Direction direction = round % 2 == 0 ? Direction::kGet : Direction::kPut;
-    const Status status = move(direction, near_.region(), remote);
-    program.join();
-    if (!status.isOk())
-      expectGone(status, nameOf(region, "the peer"));
-    else if (direction == Direction::kGet)
-      EXPECT_EQ(countOf(near_.data(), kBytes, kFill), kBytes);
-    else
-      EXPECT_TRUE(file.isAll(sent));
-    time.ended(!status.isOk());
-    caught += status.isOk() ? 0 : 1;
-    EXPECT_OK(pair_.b->unregister(region, kSoon));
+      time.beforeMove();
+      Status status = moving();
+      program.join();
+      time.ended(!status.isOk());
+      caught += status.isOk() ? 0 : 1;
+      return status;
+    };
+    // Not kFill.
+    round(file, number % 2 == 0 ? Direction::kGet : Direction::kPut,
+          static_cast<std::byte>(number + 1), move);
   }
   EXPECT_GT(caught, 0);
   EXPECT_LT(caught, kRounds);
+}
+using Mover = std::function<Status(const std::function<Status()>&)>;
+
+TEST_P(GoneMemory, WhileBytesMove) {
+  loseInTheMiddle(
+      loss(), [&](FileMemory& file, Direction direction, std::byte sent, const Mover& whileLost) {
+        const Region region =
+            MUST(pair_.b->registerRegion(file.data(), kBytes, Access::kRemoteReadWrite));
+        const RemoteRegion remote = MUST(pair_.toB.importRegion(region.share()));
+        ASSERT_OK(remote.prepare(kSoon));
+        std::memset(near_.data(), static_cast<int>(sent), kBytes);
+        const Status status = whileLost([&] { return move(direction, near_.region(), remote); });
+        if (!status.isOk())
+          expectGone(status, nameOf(region, "the peer"));
+        else if (direction == Direction::kGet)
+          EXPECT_EQ(countOf(near_.data(), kBytes, kFill), kBytes);
+        else
+          EXPECT_TRUE(file.isAll(sent));
+        EXPECT_OK(pair_.b->unregister(region, kSoon));
+      });
+  std::memcpy(near_.data(), near_.shadow(), kBytes);
+  expectOthersGoOn();
+}
+
+// Memory of the side that moves. Who maps the peer's memory copies by itself.
+class GoneOwnMemory : public GoneMemory {
+ protected:
+  // Every second page of `local`, to or from as many bytes at the peer.
+  Status moveBlocks(Direction direction, const Region& local) {
+    std::vector<Block> blocks;
+    for (uint64_t at = 0; at < kBytes; at += 2 * kPage)
+      blocks.push_back({&local, at, &remoteOther_, at / 2, kPage});
+    auto transfer = direction == Direction::kPut ? put(pair_.toB, blocks) : get(pair_.toB, blocks);
+    return transfer ? transfer->wait(kSoon) : transfer.status();
+  }
+  // The same, with the numbers of the blocks said in each post.
+  Status moveIndexed(Direction direction, const Region& local) {
+    Plan plan = MUST(Plan::create(pair_.toB, direction,
+                                  IndexedBlocks{.local = &local,
+                                                .localStride = 2 * kPage,
+                                                .localCount = kPages / 2,
+                                                .remote = &remoteOther_,
+                                                .remoteCount = kPages / 2,
+                                                .blockBytes = kPage,
+                                                .maxBlocksPerPost = kPages / 2}));
+    std::vector<uint32_t> numbers(kPages / 2);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    auto transfer = plan.post(numbers, numbers);
+    return transfer ? transfer->wait(kSoon) : transfer.status();
+  }
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kPages = kBytes / kPage;
+};
+
+TEST_P(GoneOwnMemory, FailsTheTransferAlone) {
+  FileMemory file(kFill);
+  const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+  ASSERT_OK(move(Direction::kPut, region, remoteOther_));
+  file.lose(loss());
+  expectGone(move(Direction::kPut, region, remoteOther_), nameOf(region, "this side"));
+  expectGone(move(Direction::kGet, region, remoteOther_), nameOf(region, "this side"));
+  expectOthersGoOn();
+  EXPECT_OK(pair_.a->unregister(region, kSoon));
+}
+
+// Memory that may still be read is a source as before, and no destination.
+TEST_P(GoneOwnMemory, ProtectedAgainstWritingIsStillRead) {
+  if (loss() != Loss::kProtected) return;
+  FileMemory file(kFill);
+  const Region near = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+  ASSERT_EQ(::mprotect(file.data(), kBytes, PROT_READ), 0);
+  EXPECT_OK(move(Direction::kPut, near, remoteOther_));
+  EXPECT_EQ(countOf(other_.data(), kBytes, kFill), kBytes);
+  expectGone(move(Direction::kGet, near, remoteOther_), nameOf(near, "this side"));
+  expectOthersGoOn();
+  EXPECT_OK(pair_.a->unregister(near, kSoon));
+}
+
+// Lists, and plans, which prepare their copies once.
+TEST_P(GoneOwnMemory, FailsListsAndPlansAlone) {
+  FileMemory file(kFill);
+  const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+  ASSERT_OK(moveBlocks(Direction::kPut, region));
+  ASSERT_OK(moveIndexed(Direction::kPut, region));
+  EXPECT_EQ(countOf(other_.data(), kBytes / 2, kFill), kBytes / 2);
+  EXPECT_EQ(firstDifference(other_.data() + kBytes / 2, other_.shadow() + kBytes / 2, kBytes / 2),
+            kBytes / 2);
+  const Block block{&region, 0, &remoteOther_, 0, kBytes};
+  Plan plan = MUST(Plan::create(pair_.toB, Direction::kPut, {&block, 1}));
+  ASSERT_OK(MUST(plan.post()).wait(kSoon));
+  file.lose(loss());
+  const std::string name = nameOf(region, "this side");
+  for (const Direction direction : {Direction::kPut, Direction::kGet}) {
+    expectGone(moveBlocks(direction, region), name);
+    expectGone(moveIndexed(direction, region), name);
+  }
+  const auto again = plan.post();
+  expectGone(again ? again->wait(kSoon) : again.status(), name);
+  expectOthersGoOn();
+  EXPECT_OK(pair_.a->unregister(region, kSoon));
+}
+
+TEST_P(GoneOwnMemory, WhileBytesMove) {
+  loseInTheMiddle(
+      loss(), [&](FileMemory& file, Direction direction, std::byte sent, const Mover& whileLost) {
+        const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+        std::memset(near_.data(), static_cast<int>(sent), kBytes);
+        ASSERT_OK(move(Direction::kPut, near_.region(), remoteOther_));
+        const Status status = whileLost([&] { return move(direction, region, remoteOther_); });
+        if (!status.isOk())
+          expectGone(status, nameOf(region, "this side"));
+        else if (direction == Direction::kPut)
+          EXPECT_EQ(countOf(other_.data(), kBytes, kFill), kBytes);
+        else
+          EXPECT_TRUE(file.isAll(sent));
+        EXPECT_OK(pair_.a->unregister(region, kSoon));
+      });
   std::memcpy(near_.data(), near_.shadow(), kBytes);
   expectOthersGoOn();
 }
 
 std::string goneName(const testing::TestParamInfo<std::tuple<Wire, Loss>>& info) {
-  static constexpr const char* kLosses[] = {"cut", "unmapped", "protected"};
+  static constexpr const char* kNames[] = {"cut", "unmapped", "protected"};
   return std::string(std::get<0>(info.param).route.name) + "_" +
-         kLosses[static_cast<size_t>(std::get<1>(info.param))];
+         kNames[static_cast<size_t>(std::get<1>(info.param))];
 }
-INSTANTIATE_TEST_SUITE_P(Wires, GoneMemory,
-                         testing::Combine(testing::ValuesIn(kWires),
-                                          testing::Values(Loss::kCut, Loss::kUnmapped,
-                                                          Loss::kProtected)),
+const auto kLosses = testing::Values(Loss::kCut, Loss::kUnmapped, Loss::kProtected);
+INSTANTIATE_TEST_SUITE_P(Wires, GoneMemory, testing::Combine(testing::ValuesIn(kWires), kLosses),
+                         goneName);
+INSTANTIATE_TEST_SUITE_P(Mapped, GoneOwnMemory,
+                         testing::Combine(testing::Values(kMappedWire), kLosses), goneName);
+INSTANTIATE_TEST_SUITE_P(Wires, GoneOwnMemory, testing::Combine(testing::ValuesIn(kWires), kLosses),
                          goneName);
 
 // A peer that maps shared memory has a mapping of its own, and the file cannot be cut: there is
@@ -243,8 +342,7 @@ TEST_P(GoneMappedMemory, GoesOnWhileBytesMove) {
   }
   std::memcpy(near_.data(), near_.shadow(), kBytes);
 }
-INSTANTIATE_TEST_SUITE_P(Losses, GoneMappedMemory,
-                         testing::Values(Loss::kCut, Loss::kUnmapped, Loss::kProtected));
+INSTANTIATE_TEST_SUITE_P(Losses, GoneMappedMemory, kLosses);
 
 }  // namespace
 }  // namespace peerlane

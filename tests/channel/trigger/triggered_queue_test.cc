@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/channel/context_pair.h"
+#include "tests/os/file_memory.h"
 
 namespace peerlane {
 namespace {
@@ -204,6 +205,64 @@ TEST_P(TriggeredQueueTest, ClosesWithSomethingPosted) {
   ASSERT_OK(put(queue, 8, 8, 8));
   queue = {};
   EXPECT_TRUE(far_->isAsExpected());
+}
+
+// By the server, whose copies survive a file that another process cuts; an executor's own would
+// not.
+class TriggeredQueueOfAFile : public TriggeredQueueTest {};
+INSTANTIATE_TEST_SUITE_P(Routes, TriggeredQueueOfAFile, testing::Values(kSelf, kMapped), routeName);
+
+// By the server, whose copies survive a file that another process cuts; an executor's own would
+// not.
+TEST_P(TriggeredQueueOfAFile, FailsWhereThatIsCut) {
+  constexpr std::byte kFill{0x5a};
+  FileMemory file(kFill);
+  const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
+  const Block block{&region, 0, &remote_, 0, kBytes};
+  {
+    TriggeredQueue mapped = queue({.emitter = TriggerEmitter::kMapped});
+    const Status refused = mapped.put({&block, 1});
+    EXPECT_EQ(refused.code(), Code::kNotSupported);
+    EXPECT_NE(refused.message().find("may cut"), std::string_view::npos) << refused.toString();
+  }
+  {
+    TriggeredQueue queue = this->queue();
+    ASSERT_OK(queue.put({&block, 1}));
+    run(queue, MUST(queue.commit()));
+    EXPECT_EQ(queue.emitter(), "doorbell");
+    EXPECT_EQ(countOf(far_->data(), kBytes, kFill), kBytes);
+    file.cutTo(4096);
+    ASSERT_OK(queue.put({&block, 1}));
+    const TriggerProgram commit = MUST(queue.commit());
+    ASSERT_OK(queue.execute(commit.id));
+    EXPECT_EQ(queue.wait(commit.id.number, kSoon).code(), Code::kRevoked);
+    const auto isNamed = [&] {
+      return queue.status().message().find("of this side") != std::string_view::npos;
+    };
+    EXPECT_TRUE(soon(isNamed)) << queue.status().toString();
+  }
+  std::memcpy(far_->shadow(), far_->data(), kBytes);  // undefined
+  EXPECT_OK(pair_.a->unregister(region, kSoon));
+}
+
+// One post, whose regions lie anywhere.
+TEST_P(TriggeredQueueTest, SeveralRegionsOfThePeerInOnePost) {
+  const auto other = memory(*pair_.b, kBytes, 5);
+  const RemoteRegion remoteOther = other->importedBy(pair_.toB);
+  for (const TriggerEmitter emitter : {TriggerEmitter::kAuto, TriggerEmitter::kDoorbell}) {
+    TriggeredQueue queue = this->queue({.emitter = emitter});
+    const uint64_t at = emitter == TriggerEmitter::kAuto ? 0 : 4096;
+    const Block blocks[] = {{&near_->region(), at, &remote_, at, 1000},
+                            {&near_->region(), at + 1000, &remoteOther, at + 64, 1000},
+                            {&near_->region(), at + 2000, &remote_, at + 2048, 1000}};
+    ASSERT_OK(queue.put(blocks));
+    run(queue, MUST(queue.commit()));
+    expectPut(at, at, 1000);
+    std::memcpy(other->shadow() + at + 64, near_->shadow() + at + 1000, 1000);
+    expectPut(at + 2000, at + 2048, 1000);
+    EXPECT_TRUE(far_->isAsExpected());
+    EXPECT_TRUE(other->isAsExpected());
+  }
 }
 
 }  // namespace

@@ -280,20 +280,17 @@ void LaneReceiver::beginGet(Entry& entry) {
   if (item.bytes > memory.grant.bytes || envelope.offset > memory.grant.bytes - item.bytes)
     return breakLane(Status(
         Code::kCorrupt, "rank " + std::to_string(env_.rank) + " sent a place outside its region"));
-  const std::byte* from = memory.mapped == nullptr ? nullptr : memory.mapped + envelope.offset;
-  if (from != nullptr && overlap(from, item.address, item.bytes))
+  const auto from = BoundTarget::ofPeer(memory, envelope.offset, item.bytes);
+  if (from.address != nullptr && overlap(from.address, item.address, item.bytes))
     return refuse(
         entry, Status(Code::kInvalidArgument, nameOf(entry) + " overlaps the memory that is sent"));
-  LanePrograms* programs = programsFor(entry, from == nullptr);
+  LanePrograms* programs = programsFor(entry, from.address == nullptr);
   if (programs == nullptr) return;
   // Through the gate before the copy may begin: from here on its owner waits for the run's end.
   if (Status used = run.use(*found); !used.isOk()) return refuse(entry, used);
   run.answer = {};
   run.targets[kReceiverBuffer] = bufferOf(item);
-  run.targets[kReceiverPeerPayload] = {.address = const_cast<std::byte*>(from),
-                                       .bytes = item.bytes,
-                                       .remote = &memory,
-                                       .remoteOffset = envelope.offset};
+  run.targets[kReceiverPeerPayload] = from;
   start(entry, programs->get, Verdict::kAccepted, Phase::kCopying);
 }
 

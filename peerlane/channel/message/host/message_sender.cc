@@ -246,14 +246,10 @@ void LaneSender::beginPush(Entry& entry) {
   if (item.bytes > memory.grant.bytes || answer.position > memory.grant.bytes - item.bytes)
     return breakLane(Status(Code::kCorrupt, "rank " + std::to_string(env_.rank) +
                                                 " named a buffer outside its region"));
-  const bool agent = memory.mapped == nullptr;
-  LanePrograms* programs = programsFor(entry, agent);
+  LanePrograms* programs = programsFor(entry, memory.mapped == nullptr);
   if (programs == nullptr) return;
   if (Status used = run.use(*found); !used.isOk()) return failed(used);
-  run.targets[kSenderPeerBuffer] = {.address = agent ? nullptr : memory.mapped + answer.position,
-                                    .bytes = item.bytes,
-                                    .remote = &memory,
-                                    .remoteOffset = answer.position};
+  run.targets[kSenderPeerBuffer] = BoundTarget::ofPeer(memory, answer.position, item.bytes);
   run.start(programs->putTail, entry.number);
   entry.phase = Phase::kPushing;
 }
