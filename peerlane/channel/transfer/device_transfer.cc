@@ -237,7 +237,7 @@ bool DeviceTransfer::advance() {
 
 // The stream waits for nothing any more, and leaves the copies out.
 void DeviceTransfer::refuseLate() {
-  executor_.refuse(late_);
+  executor_.resolve(late_, nullptr);
   peer_->metrics().poisonings().add();
 }
 

@@ -26,6 +26,7 @@
 #include "peerlane/memory/device.h"
 #include "peerlane/memory/device_pin.h"
 #include "peerlane/memory/memory_provider.h"
+#include "peerlane/program/device/counter_lender.h"
 #include "peerlane/program/device/device_stream.h"
 #include "peerlane/program/device/step_list.h"
 #include "peerlane/program/model/binding.h"
@@ -174,11 +175,11 @@ class DeviceExecutor {
   virtual Status postHeld(DeviceStream stream, const std::atomic<uint64_t>* word,
                           std::span<const HeldWork> work, std::vector<DevicePost>& posts) = 0;
   // A submission whose remote memory is not known yet: a program of copies only, bound to
-  // lateBase(). The stream waits at the place of the copies. The caller must call exactly one of
-  // resolve() and refuse(), once: after resolve() the stream copies, with `base` as the address of
-  // the memory; after refuse() it goes on without a copy. Then waitEnded() as above. The stream
-  // waits for a word that a CPU stores, never for work of another stream, because streams share
-  // hardware queues and that work could be queued after the wait.
+  // lateBase(). The stream waits at the place of the copies. The caller must call resolve() once:
+  // then the stream copies, with `base` as the address of the memory, or, where that is null, goes
+  // on without a copy. Then waitEnded() as above. The stream waits for a word that a CPU stores,
+  // never for work of another stream, because streams share hardware queues and that work could be
+  // queued after the wait.
   struct LatePost {
     DevicePost post;
     std::atomic<uint64_t>* gate = nullptr;
@@ -188,7 +189,6 @@ class DeviceExecutor {
   };
   virtual Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) = 0;
   virtual void resolve(const LatePost& late, std::byte* base) = 0;
-  virtual void refuse(const LatePost& late) = 0;
   virtual void waitEnded() = 0;
 
   // --- Streams that are being captured into a graph ---
@@ -244,6 +244,8 @@ class DeviceExecutor {
   virtual Result<std::atomic<uint64_t>*> borrowWord() = 0;
   // The executor lends it again only after `after` has ended.
   virtual void returnWord(std::atomic<uint64_t>* word, const DevicePost& after = {}) = 0;
+  // Of the counters of peers; one for all executors of a context.
+  virtual CounterLender& counters() = 0;
 
   // Copies and stores by the copy engine, in a queue of their own. Errors: kSystem, kOutOfMemory.
   virtual Result<std::unique_ptr<PortQueue>> makeQueue() = 0;

@@ -8,7 +8,6 @@
 #include "peerlane/program/stream/copy/copy_engine.h"
 #include "peerlane/program/stream/copy/stream_launch.h"
 #include "peerlane/program/stream/message/stream_step_list.h"
-#include "peerlane/program/words/word.h"
 
 namespace peerlane::stream {
 namespace {
@@ -47,15 +46,11 @@ Result<CaptureInfo> captureOf(void* stream) {
 
 class GraphCounter {
  public:
-  GraphCounter(StreamCapture& owner, std::byte* line, const CounterWords::Claim& claim,
-               std::byte* cursor)
-      : owner_(owner), line_(line), claim_(claim), cursor_(cursor) {}
-  // No graph stores to the word any more, so the word itself has the total.
+  GraphCounter(StreamCapture& owner, const LentCounter& lent, std::byte* cursor)
+      : owner_(owner), lent_(lent), cursor_(cursor) {}
+  // No graph stores to the word any more.
   ~GraphCounter() {
-    const uint64_t total = loadWord(reinterpret_cast<const std::byte*>(claim_.word), Width::k64);
-    owner_.counters_->soon([line = line_, claim = claim_, total](CounterWords& words) {
-      words.giveBack(line, claim, total);
-    });
+    owner_.counters_->giveBack(lent_);
     owner_.words_.giveBack(cursor_);
   }
   GraphCounter(const GraphCounter&) = delete;
@@ -63,15 +58,14 @@ class GraphCounter {
 
   void add(kernel::WordTail& tail, uint64_t add) const {
     auto* const cursor = reinterpret_cast<uint64_t*>(cursor_);
-    tail.stores[tail.storeCount++] = {claim_.word, {cursor, claim_.total + add}};
+    tail.stores[tail.storeCount++] = {lent_.word, {cursor, lent_.total + add}};
     tail.advance = cursor;
     tail.step = add;
   }
 
  private:
   StreamCapture& owner_;
-  std::byte* const line_;
-  const CounterWords::Claim claim_;
+  const LentCounter lent_;
   std::byte* const cursor_;
 };
 
@@ -124,19 +118,12 @@ Result<std::shared_ptr<GraphCounter>> StreamCapture::counterOf(void* stream, std
   PEERLANE_ASSIGN(std::byte* const cursor, words_.take([this](std::byte* memory, size_t bytes) {
     return zero(memory, bytes);
   }));
-  CounterWords::Claim claim;
-  {
-    const PostingGuard counting(counters_->mutex);
-    claim = counters_->words.reserve(line);
-  }
-  if (claim.word == nullptr) {
+  const auto lent = counters_->lend(line);
+  if (!lent.isOk()) {
     words_.giveBack(cursor);
-    return Status(Code::kUnavailable,
-                  "graphs and streams at work hold all " +
-                      std::to_string(CounterLine::kDeviceWords) +
-                      " words of this signal; use another signal for this graph");
+    return lent.status();
   }
-  auto made = std::make_shared<GraphCounter>(*this, line, claim, cursor);
+  auto made = std::make_shared<GraphCounter>(*this, *lent, cursor);
   known = made;
   std::erase_if(graphCounters_, [](const auto& entry) { return entry.second.expired(); });
   return made;

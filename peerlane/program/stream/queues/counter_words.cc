@@ -2,6 +2,7 @@
 #include "peerlane/program/stream/queues/counter_words.h"
 
 #include <algorithm>
+#include <string>
 
 namespace peerlane::stream {
 
@@ -68,6 +69,22 @@ void CounterWords::undo(std::byte* line, const Claim& claim, uint64_t add) {
 void CounterWords::forget(const std::byte* address, size_t bytes) {
   std::erase_if(lines_, [&](const auto& entry) {
     return entry.first >= address && entry.first < address + bytes;
+  });
+}
+
+Result<LentCounter> SharedCounterWords::lend(std::byte* line) {
+  const PostingGuard counting(mutex);
+  const CounterWords::Claim claim = words.reserve(line);
+  if (claim.word != nullptr) return LentCounter{line, claim.word, claim.total};
+  return Status(Code::kUnavailable, "graphs, triggered queues and streams at work hold all " +
+                                        std::to_string(CounterLine::kDeviceWords) +
+                                        " words that devices have of this signal; use another one");
+}
+
+void SharedCounterWords::giveBack(const LentCounter& lent) {
+  const uint64_t total = loadWord(reinterpret_cast<const std::byte*>(lent.word), Width::k64);
+  soon([lent, total](CounterWords& all) {
+    all.giveBack(lent.line, {lent.word, lent.total, {}}, total);
   });
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "peerlane/program/device/counter_lender.h"
 #include "peerlane/program/stream/pools/posting_lock.h"
 #include "peerlane/program/stream/queues/submission_queue.h"
 #include "peerlane/program/words/counter_line.h"
@@ -25,15 +26,15 @@ class CounterWords {
     DevicePost after;    // the stream must wait for it before, if it has a word
   };
 
-  // The word for the next post of `queue`, which adds `add` to the counter. Null when graphs hold
-  // all words.
+  // The word for the next post of `queue`, which adds `add` to the counter. Null when all words are
+  // reserved.
   Claim claim(std::byte* line, const SubmissionQueue& queue, uint64_t add);
   // After a claim the caller must call one of the two: settle() with the post that was made, or
   // undo() when none was made.
   void settle(std::byte* line, const Claim& claim, const DevicePost& post);
   void undo(std::byte* line, const Claim& claim, uint64_t add);
-  // A word whose only writer is one graph, with its present total; null when no word is idle. The
-  // caller must give it back with the total that the graph left.
+  // A word whose only writer is one graph or queue, with its present total; null when no word is
+  // idle. The caller must give it back with the total that its writer left.
   Claim reserve(std::byte* line);
   void giveBack(std::byte* line, const Claim& claim, uint64_t total);
   // Forgets the lines in [address, address + bytes), which are gone.
@@ -56,7 +57,9 @@ class CounterWords {
 // The CounterWords of one context, whose devices add to the same counters of a peer. The executor
 // holds the lock from the claim until the post is settled, so that no other device takes the word
 // in between.
-struct SharedCounterWords {
+struct SharedCounterWords final : CounterLender {
+  Result<LentCounter> lend(std::byte* line) override;
+  void giveBack(const LentCounter& lent) override;
   // Does `work` under the mutex, as PostingLock::soon. Lifetime: this object outlives the work.
   void soon(std::function<void(CounterWords&)> work) {
     mutex.soon([this, work = std::move(work)]() PEERLANE_REQUIRES(mutex) { work(words); });

@@ -62,8 +62,9 @@ uint64_t* plain(std::atomic<uint64_t>* word) {
 }
 
 Status signalTaken() {
-  return Status(Code::kUnavailable, "graphs hold all " + std::to_string(CounterLine::kDeviceWords) +
-                                        " words that streams have of this signal; use another one");
+  return Status(Code::kUnavailable, "graphs and triggered queues hold all " +
+                                        std::to_string(CounterLine::kDeviceWords) +
+                                        " words that devices have of this signal; use another one");
 }
 
 class StreamExecutor final : public DeviceExecutor {
@@ -92,7 +93,6 @@ class StreamExecutor final : public DeviceExecutor {
                   std::span<const HeldWork> work, std::vector<DevicePost>& posts) override;
   Result<LatePost> postLate(DeviceProgram& program, DeviceStream stream) override;
   void resolve(const LatePost& late, std::byte* base) override;
-  void refuse(const LatePost& late) override;
   void waitEnded() override { CudaReclaimer::instance().waitEnded(); }
   bool isCapturing(DeviceStream stream) override;
   Result<std::unique_ptr<CapturedWork>> capture(DeviceProgram& program, DeviceStream stream,
@@ -115,6 +115,7 @@ class StreamExecutor final : public DeviceExecutor {
                                                      std::span<const StepCall> calls) override;
   Result<std::atomic<uint64_t>*> borrowWord() override;
   void returnWord(std::atomic<uint64_t>* word, const DevicePost& after) override;
+  CounterLender& counters() override { return *counters_; }
   Result<std::unique_ptr<PortQueue>> makeQueue() override;
   Result<std::unique_ptr<ResidentPort>> makeResidentPort(port::ResidentState* state, uint64_t* left,
                                                          uint32_t blocks) override;
@@ -385,20 +386,15 @@ Result<DeviceExecutor::LatePost> StreamExecutor::postLate(DeviceProgram& base, D
   return late;
 }
 
+// The kernel that the gate lets go reads addresses and refusal: both are stored before.
 void StreamExecutor::resolve(const LatePost& late, std::byte* base) {
+  if (base == nullptr) late.refusal->store(1, std::memory_order_release);
   auto* const pieces = static_cast<kernel::CopyPiece*>(late.pieces);
   const auto found = [base](auto* address) { return base + (address - lateBase()); };
-  for (uint64_t i = 0; i < late.count; ++i) {
+  for (uint64_t i = 0; base != nullptr && i < late.count; ++i) {
     if (pieces[i].to >= lateBase()) pieces[i].to = found(pieces[i].to);
     if (pieces[i].from >= lateBase()) pieces[i].from = found(pieces[i].from);
   }
-  // Release, after the addresses: the kernel that the gate lets go reads them.
-  late.gate->store(1, std::memory_order_release);
-}
-
-// The refusal before the gate: the kernel that the gate lets go reads it.
-void StreamExecutor::refuse(const LatePost& late) {
-  late.refusal->store(1, std::memory_order_release);
   late.gate->store(1, std::memory_order_release);
 }
 
