@@ -37,19 +37,19 @@ SideFunction standing(const std::string& link) {
   };
 }
 
-// A queue with a put that is launched and a signal that is awaited.
+// A queue with a put that is launched, and a signal of this side's, and one that is awaited.
 class Waiting {
  public:
-  Waiting(Context& context, const Victim& victim)
+  Waiting(Context& context, const Victim& victim, TriggerEmitter emitter)
       : context_(context),
         region_(must(context.allocate(kBytes), "allocate")),
         peer_(meetPeer(context, victim.line(), false)),
         remote_(exchange(peer_, region_, victim.line())),
-        queue(must(
-            TriggeredQueue::create(peer_, {.emitter = TriggerEmitter::kDoorbell, .device = gpu(0)}),
-            "queue")) {
+        queue(
+            must(TriggeredQueue::create(peer_, {.emitter = emitter, .device = gpu(0)}), "queue")) {
     const Block block{&region_, 0, &remote_, 0, kBytes};
     must(queue.put({&block, 1}), "put");
+    must(queue.signal(0), "signal");
     must(queue.receive(kNever, 1), "receive");
     commit = must(queue.commit(), "commit");
     peek = must(queue.peek(commit.id.number), "peek");
@@ -86,9 +86,10 @@ void expectUsable(cudaStream_t stream) {
   mustCuda(cudaFree(memory), "cudaFree");
 }
 
-void streamWaits(Context& context, const Victims& victims, cudaStream_t stream) {
+void streamWaits(Context& context, const Victims& victims, TriggerEmitter emitter,
+                 cudaStream_t stream) {
   const Victim victim = victims.next();
-  Waiting waiting(context, victim);
+  Waiting waiting(context, victim, emitter);
   const DeviceStream on = DeviceStream::cuda(stream);
   must(waiting.queue.enqueueCommit(waiting.commit.id, on), "enqueueCommit");
   must(waiting.queue.enqueuePeek(waiting.peek.id, on), "enqueuePeek");
@@ -99,9 +100,10 @@ void streamWaits(Context& context, const Victims& victims, cudaStream_t stream) 
   expectUsable(stream);
 }
 
-void kernelWaits(Context& context, const Victims& victims, cudaStream_t stream) {
+void kernelWaits(Context& context, const Victims& victims, TriggerEmitter emitter,
+                 cudaStream_t stream) {
   const Victim victim = victims.next();
-  Waiting waiting(context, victim);
+  Waiting waiting(context, victim, emitter);
   TriggerGame* game = nullptr;
   mustCuda(cudaHostAlloc(reinterpret_cast<void**>(&game), sizeof(TriggerGame), 0), "cudaHostAlloc");
   *game = {};
@@ -126,25 +128,33 @@ void kernelWaits(Context& context, const Victims& victims, cudaStream_t stream) 
   expectUsable(stream);
 }
 
-class TriggerFaults : public testing::TestWithParam<const char*> {};
+struct FaultCase {
+  const char* name;
+  const char* link;
+  TriggerEmitter emitter;
+};
+class TriggerFaults : public testing::TestWithParam<FaultCase> {};
 
 TEST_P(TriggerFaults, AKilledPeerReleasesStreamsAndKernels) {
   PEERLANE_NEEDS_GPUS(1);
-  const std::string link = GetParam();
-  const auto survive = [link](const Victims& victims) {
-    const auto context = must(Context::create(optionsFor(link)), "Context::create");
+  const FaultCase fault = GetParam();
+  const auto survive = [fault](const Victims& victims) {
+    const auto context = must(Context::create(optionsFor(fault.link)), "Context::create");
     mustCuda(cudaSetDevice(gpu(0).index), "cudaSetDevice");
     const cudaStream_t stream = makeStream();
     for (int round = 0; round < 3; ++round) {
-      streamWaits(*context, victims, stream);
-      kernelWaits(*context, victims, stream);
+      streamWaits(*context, victims, fault.emitter, stream);
+      kernelWaits(*context, victims, fault.emitter, stream);
     }
   };
-  EXPECT_TRUE(runWithVictims(survive, standing(link)));
+  EXPECT_TRUE(runWithVictims(survive, standing(fault.link)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, TriggerFaults, testing::Values("tcp", "shm"),
-                         [](const auto& link) { return std::string(link.param); });
+INSTANTIATE_TEST_SUITE_P(Links, TriggerFaults,
+                         testing::Values(FaultCase{"tcp", "tcp", TriggerEmitter::kDoorbell},
+                                         FaultCase{"shm", "shm", TriggerEmitter::kDoorbell},
+                                         FaultCase{"mapped", "shm", TriggerEmitter::kMapped}),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace peerlane::gputest

@@ -15,7 +15,7 @@
 namespace peerlane::gputest {
 
 struct TriggerRound {
-  TriggerOp wait[4], send[4];
+  TriggerOp wait[8], send[8];
   uint32_t waitOps = 0, sendOps = 0;
 };
 
@@ -45,5 +45,9 @@ PEERLANE_DEVICE void playTriggered(const Team& team, TriggerGame& game) {
 }
 
 void launchTriggerGame(TriggerGame* game, cudaStream_t stream);
+
+// How many pieces of work, other than memory operations, copies and kernels, streams have been
+// given so far; 0 where GPUs do not tell.
+uint64_t otherWorkOfStreams();
 
 }  // namespace peerlane::gputest

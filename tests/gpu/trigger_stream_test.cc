@@ -1,61 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Triggered queues whose programs run on a stream of a GPU, over links that agents serve and over
-// mapped ones, between two contexts of one process.
-#include "peerlane/channel/trigger/triggered_queue.h"
-
+// Triggered queues whose programs run on a stream of a GPU and move nothing by themselves, over a
+// link that an agent serves and over a mapped one, between two contexts of one process.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "tests/channel/context_pair.h"
+#include "tests/gpu/trigger_fixture.h"
 #include "tests/gpu/trigger_kernels.h"
-#include "tests/gpu/two_processes.h"
 
 namespace peerlane::gputest {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Device kGpu{DeviceKind::kCuda, 0};
+using Stream = TriggerStreamOfTest;
+constexpr Device kGpu = kTriggerGpu;
 constexpr uint64_t kBytes = 64 * 1024;
-
-ContextOptions optionsOf(const Config& config) {
-  ContextOptions options;
-  options.config = config;
-  options.devices = {kGpu};
-  return options;
-}
-
-class Stream {
- public:
-  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
-  ~Stream() { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  cudaStream_t get() const { return stream_; }
-  operator DeviceStream() const { return DeviceStream::cuda(stream_); }
-  void synchronize() const { ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess); }
-  bool isBusy() const { return cudaStreamQuery(stream_) == cudaErrorNotReady; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
 
 class TriggerStreamTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     PEERLANE_NEEDS_GPUS(1);
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    Config config;
-    config.links = {GetParam()};
-    a_ = MUST(Context::create(optionsOf(config)));
-    b_ = MUST(Context::create(optionsOf(config)));
-    toB_ = MUST(a_->connect(b_->ticket(), kSoon));
-    toA_ = MUST(b_->accept(kSoon));
+    TriggerPair pair({GetParam()});
+    a_ = std::move(pair.a);
+    b_ = std::move(pair.b);
+    toB_ = pair.toB;
+    toA_ = pair.toA;
     near_ = std::make_unique<TestMemory>(*a_, kBytes, false, Access::kRemoteReadWrite, 1);
     far_ = std::make_unique<TestMemory>(*b_, kBytes, false, Access::kRemoteReadWrite, 2);
     remote_ = far_->importedBy(toB_);
@@ -197,9 +171,9 @@ TEST_P(TriggerStreamTest, TwoKernelsPlayWithoutTheHost) {
   constexpr uint32_t kRounds = 8;
   constexpr uint64_t kSize = 3000;
   struct Player {
-    Player(const Peer& peer, bool isFirst)
-        : queue(MUST(TriggeredQueue::create(
-              peer, {.emitter = TriggerEmitter::kDoorbell, .device = kGpu}))),
+    Player(const Peer& peer, bool isFirst, TriggerEmitter emitter)
+        : queue(MUST(TriggeredQueue::create(peer, {.emitter = emitter, .device = kGpu}))),
+          signal(emitter == TriggerEmitter::kMapped ? 1 : 0),
           isFirst_(isFirst) {
       EXPECT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&game), sizeof(TriggerGame), 0),
                 cudaSuccess);
@@ -217,11 +191,11 @@ TEST_P(TriggerStreamTest, TwoKernelsPlayWithoutTheHost) {
     Player& operator=(const Player&) = delete;
     void prepare(const Region& own, const RemoteRegion& other) {
       for (uint32_t i = 0; i < kRounds; ++i) {
-        ASSERT_OK(queue.receive(0, isFirst_ ? i : i + 1));
+        ASSERT_OK(queue.receive(signal, isFirst_ ? i : i + 1));
         const TriggerProgram arrival = MUST(queue.commit());
         const Block block{&own, 0, &other, 0, kSize};
         ASSERT_OK(queue.put({&block, 1}));
-        ASSERT_OK(queue.signal(0));
+        ASSERT_OK(queue.signal(signal));
         const TriggerProgram send = MUST(queue.commit());
         const TriggerProgram peek = MUST(queue.peek(arrival.id.number));
         const TriggerList wait = MUST(queue.resolve(peek, game->rounds[i].wait));
@@ -234,13 +208,15 @@ TEST_P(TriggerStreamTest, TwoKernelsPlayWithoutTheHost) {
       }
     }
     TriggeredQueue queue;
+    const uint32_t signal;  // signals only grow
     TriggerGame* game = nullptr;
 
    private:
     const bool isFirst_;
   };
-  {
-    Player a(toB_, true), b(toA_, false);
+  for (const TriggerEmitter emitter : {TriggerEmitter::kDoorbell, TriggerEmitter::kMapped}) {
+    if (emitter == TriggerEmitter::kMapped && std::string(GetParam()) == "tcp") continue;
+    Player a(toB_, true, emitter), b(toA_, false, emitter);
     const Region near = MUST(a_->registerRegion(reinterpret_cast<std::byte*>(a.game->bytes), kBytes,
                                                 Access::kRemoteReadWrite));
     const Region far = MUST(b_->registerRegion(reinterpret_cast<std::byte*>(b.game->bytes), kBytes,
@@ -257,7 +233,7 @@ TEST_P(TriggerStreamTest, TwoKernelsPlayWithoutTheHost) {
     EXPECT_EQ(a.game->outcome, 0u) << a.queue.status().toString();
     EXPECT_EQ(b.game->outcome, 0u) << b.queue.status().toString();
     // The last message is b's.
-    EXPECT_OK(MUST(Signal::create(toB_, 0)).wait(kRounds, kSoon));
+    EXPECT_OK(MUST(Signal::create(toB_, a.signal)).wait(kRounds, kSoon));
     for (uint64_t i = 0; i < kSize; ++i)
       ASSERT_EQ(a.game->bytes[i], static_cast<uint8_t>(i + 2 * kRounds)) << i;
     for (const Player* player : {&a, &b})
@@ -265,53 +241,6 @@ TEST_P(TriggerStreamTest, TwoKernelsPlayWithoutTheHost) {
     EXPECT_OK(a_->unregister(near, kSoon));
     EXPECT_OK(b_->unregister(far, kSoon));
   }
-}
-
-// The copies are the stream's own.
-TEST(TriggerStream, MappedQueuesCopyOnTheStream) {
-  PEERLANE_NEEDS_GPUS(1);
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  Config config;
-  config.links = {"self", "cuda_ipc"};
-  const auto a = MUST(Context::create(optionsOf(config)));
-  const auto b = MUST(Context::create(optionsOf(config)));
-  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
-  const Peer toA = MUST(b->accept(kSoon));
-  std::byte *from = nullptr, *to = nullptr;
-  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&from), kBytes), cudaSuccess);
-  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&to), kBytes), cudaSuccess);
-  {
-    const Region near = MUST(a->registerRegion(from, kBytes, Access::kLocal));
-    const Region far = MUST(b->registerRegion(to, kBytes, Access::kRemoteWrite));
-    const RemoteRegion remote = MUST(toB.importRegion(far.share()));
-    TriggeredQueue queue = MUST(TriggeredQueue::create(toB, {.device = kGpu}));
-    const Stream stream;
-    for (int round = 1; round <= 20; ++round) {
-      const Block blocks[] = {{&near, 0, &remote, 4096, 10000}, {&near, 16384, &remote, 0, 64}};
-      ASSERT_OK(queue.put(blocks));
-      const TriggerProgram commit = MUST(queue.commit());
-      ASSERT_EQ(queue.emitter(), "mapped");
-      const TriggerProgram peek = MUST(queue.peek(commit.id.number));
-      ASSERT_EQ(cudaMemsetAsync(from, round, kBytes, stream.get()), cudaSuccess);
-      ASSERT_OK(queue.enqueueCommit(commit.id, stream));
-      ASSERT_OK(queue.enqueuePeek(peek.id, stream));
-      stream.synchronize();
-      ASSERT_TRUE(soon([&] { return queue.poll(commit.id.number).isOk(); }));
-      std::vector<std::byte> seen(20000);
-      ASSERT_EQ(cudaMemcpy(seen.data(), to, seen.size(), cudaMemcpyDefault), cudaSuccess);
-      for (size_t i = 0; i < seen.size(); ++i) {
-        const bool isPut = i < 64 || (i >= 4096 && i < 14096);
-        ASSERT_EQ(static_cast<int>(seen[i]) == round, isPut) << i;
-      }
-    }
-    EXPECT_EQ(queue.signal(0).code(), Code::kNotSupported);
-    EXPECT_EQ(queue.receive(0, 1).code(), Code::kNotSupported);
-    queue = {};
-    EXPECT_OK(a->unregister(near, kSoon));
-    EXPECT_OK(b->unregister(far, kSoon));
-  }
-  EXPECT_EQ(cudaFree(from), cudaSuccess);
-  EXPECT_EQ(cudaFree(to), cudaSuccess);
 }
 
 }  // namespace

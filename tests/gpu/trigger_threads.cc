@@ -20,4 +20,13 @@ void launchTriggerGame(TriggerGame* game, cudaStream_t stream) {
   });
 }
 
+uint64_t otherWorkOfStreams() {
+  using softgpu::NodeKind;
+  uint64_t sum = 0;
+  for (const NodeKind kind :
+       {NodeKind::kFill, NodeKind::kHost, NodeKind::kEvent, NodeKind::kFree, NodeKind::kGraph})
+    sum += softgpu::nodesOf(kind);
+  return sum;
+}
+
 }  // namespace peerlane::gputest

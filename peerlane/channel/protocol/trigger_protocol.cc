@@ -42,6 +42,13 @@ void emitSignal(Program& program, uint64_t offset, uint64_t value) {
                          .operand = constant(value)});
 }
 
+void emitSignalTotal(Program& program, uint64_t offset, uint64_t total) {
+  program.ops.push_back({.code = OpCode::kStore,
+                         .order = Order::kRelease,
+                         .to = {.target = kTriggerSignals, .offset = offset},
+                         .operand = constant(total)});
+}
+
 void emitPeek(Program& program, uint64_t last, std::span<const TriggerArrival> arrivals,
               uint32_t mark, uint64_t making) {
   program.ops.push_back(

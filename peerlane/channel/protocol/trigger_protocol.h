@@ -44,6 +44,9 @@ void emitMappedEnd(Program& program, uint64_t last);
 // An addition to the word at `offset` of the peer's signals, after everything that the program
 // wrote before.
 void emitSignal(Program& program, uint64_t offset, uint64_t value);
+// The same by a device, which adds to no word of a host: the word at `offset` is one of the
+// signal's that nobody else stores to, and `total` is what this side has added by it.
+void emitSignalTotal(Program& program, uint64_t offset, uint64_t total);
 // Waits for operations up to `last` and for the arrivals; then tells the host that the peek with
 // word `mark` and number `making` was passed.
 void emitPeek(Program& program, uint64_t last, std::span<const TriggerArrival> arrivals,

@@ -14,6 +14,7 @@
 #include "peerlane/channel/trigger/entry_writer.h"
 #include "peerlane/channel/trigger/made_state.h"
 #include "peerlane/channel/trigger/posted_work.h"
+#include "peerlane/channel/trigger/trigger_signals.h"
 #include "peerlane/channel/trigger/trigger_stream.h"
 #include "peerlane/program/cpu/cpu_program.h"
 
@@ -43,6 +44,7 @@ struct CommitSlot {
   PostedWorks works;
   std::vector<TriggerArrival> arrivals;
   uint64_t awaited = 0;  // arrivals of this commit and those before it
+  std::vector<TriggerAddition> additions;
   ReadyProgram ready;
   OpenEntries before;            // as it was before its first operation
   uint64_t seenRevocations = 0;  // UseGate::revocations() before the first of it was posted

@@ -20,46 +20,57 @@ Doorbell::~Doorbell() {
   peer_.mailboxes().giveBack(mailbox_);
 }
 
-Status Doorbell::open(uint32_t operations) {
+Status Doorbell::join() {
+  if (server_ != nullptr) return Status::ok();
   PEERLANE_ASSIGN(server_, DoorbellServer::of(peer_.progress(), peer_.config().spin));
+  server_->add(*this);
+  return Status::ok();
+}
+
+Status Doorbell::open(uint32_t operations) {
+  PEERLANE_RETURN_IF_ERROR(join());
   mailbox_ = peer_.mailboxes().borrow(operations);
   rung_ = mailbox_->claimed();
   allow(rung_);
   health_.words().bell.store(rung_, std::memory_order_relaxed);
   health_.words().count.store(rung_, std::memory_order_relaxed);
   mailbox_->mirrorTo(&health_.mirror());
-  isOpen_.store(true, std::memory_order_release);
-  server_->add(*this);
+  isOpen_.store(true, std::memory_order_release);  // partner: look()
   return Status::ok();
 }
 
 void Doorbell::close() {
+  if (server_ == nullptr) return;
   server_->remove(*this);
-  mailbox_->unclaim(mailbox_->claimed() - rung_);
+  if (isOpen()) mailbox_->unclaim(mailbox_->claimed() - rung_);
   // Its last user ends its thread, which may be this one.
   peer_.progress().post([server = std::move(server_)]() mutable { server.reset(); });
 }
 
-Proxy::Turn Doorbell::look() {
-  bool moved = false;
+// True: it rang.
+bool Doorbell::lookAtBell() {
   const uint64_t bell = health_.words().bell.load(std::memory_order_acquire);
-  if (bell != rung_ && !health_.hasFailed()) {
-    const uint64_t allowed = allowed_.load(std::memory_order_acquire);
-    if (bell > allowed || bell < rung_) {
-      abort(Code::kInvalidArgument);
-      health_.fail(Status(Code::kInvalidArgument, "the executor stored " + std::to_string(bell) +
-                                                      " to the bell of a triggered queue to " +
-                                                      peer_.name() + "; " + std::to_string(rung_) +
-                                                      " to " + std::to_string(allowed) +
-                                                      " were enqueued"));
-      peer_.progress().nudge();
-      return Proxy::Turn::kIdle;
-    }
+  if (bell == rung_ || health_.hasFailed()) return false;
+  const uint64_t allowed = allowed_.load(std::memory_order_acquire);
+  if (bell >= rung_ && bell <= allowed) {
     ring(bell);
-    moved = true;
+    return true;
   }
+  abort(Code::kInvalidArgument);
+  health_.fail(Status(Code::kInvalidArgument, "the executor stored " + std::to_string(bell) +
+                                                  " to the bell of a triggered queue to " +
+                                                  peer_.name() + "; " + std::to_string(rung_) +
+                                                  " to " + std::to_string(allowed) +
+                                                  " were enqueued"));
+  peer_.progress().nudge();
+  return false;
+}
+
+Proxy::Turn Doorbell::look() {
+  const bool hasMailbox = isOpen();
+  bool moved = hasMailbox && lookAtBell();
   moved |= tellArrivals();
-  if (!mailbox_->pending()) {
+  if (!hasMailbox || !mailbox_->pending()) {
     if (moved) return Proxy::Turn::kMoved;
     return expecting_.load(std::memory_order_relaxed) != 0 ? Proxy::Turn::kPending
                                                            : Proxy::Turn::kIdle;

@@ -3,7 +3,8 @@
 // Doorbell: the side of a doorbell queue where work is done: the mailbox with the entries that were
 // prepared, and the looks of the context's server, which rings them up to the number that the
 // executor stored. The poster claims entries; the server's thread rings and serves; other threads
-// of the context serve as they do all mailboxes.
+// of the context serve as they do all mailboxes. A mapped queue of a device that awaits arrivals
+// has the server's looks, too, and no mailbox.
 #pragma once
 
 #include <atomic>
@@ -26,20 +27,22 @@ class Doorbell final : public DoorbellQueue {
   Doorbell(PeerCore& peer, TriggerHealth& health) : peer_(peer), health_(health) {}
   ~Doorbell();
 
+  // From now on the server looks at it. The poster's; once, or again.
+  Status join();
   // Takes a mailbox and joins the server. Once; before it no other function may be called, but
-  // isOpen().
+  // isOpen(), join(), expect() and close().
   Status open(uint32_t operations);
   bool isOpen() const { return isOpen_.load(std::memory_order_acquire); }
-  // Leaves the server. What was not rung is taken back; what a link has in its hands ends as any.
-  // The poster's.
+  // Leaves the server, if it joined. What was not rung is taken back; what a link has in its hands
+  // ends as any. The poster's.
   void close();
 
   // The poster's.
   Mailbox& mailbox() { return *mailbox_; }
   // The executor may store numbers up to `last` from now on. Before it does.
   void allow(uint64_t last) { allowed_.store(last, std::memory_order_release); }
-  // Of a queue of a device: the server tells it in TriggerWords::arrived when these have come, one
-  // after the other, behind those of earlier calls. The executor's.
+  // Of a queue of a device, once it has joined: the server tells it in TriggerWords::arrived when
+  // these have come, one after the other, behind those of earlier calls. The executor's.
   void expect(std::span<const TriggerArrival> arrivals);
   // An executor is about to store the bell.
   void wake() {
@@ -63,11 +66,12 @@ class Doorbell final : public DoorbellQueue {
 
  private:
   void ring(uint64_t bell);
+  bool lookAtBell();
   bool tellArrivals();
 
   PeerCore& peer_;
   TriggerHealth& health_;
-  Mailbox* mailbox_ = nullptr;  // this and the next one: constant from isOpen() until close()
+  Mailbox* mailbox_ = nullptr;  // constant from isOpen() until close(), as the next
   std::shared_ptr<DoorbellServer> server_;
   std::atomic<bool> isOpen_{false};
   std::atomic<uint64_t> allowed_{0};  // executor release -> server acquire

@@ -20,11 +20,11 @@ Program named(const char* name) {
 }
 
 // What the programs of an emitter need, whatever is posted.
-Status checkAbilities(const ExecutorAbilities& executor, bool isMapped) {
+Status checkAbilities(const ExecutorAbilities& executor, bool isMapped, bool byDevice) {
   Program all = named(isMapped ? "commit of a mapped queue" : "commit of a doorbell queue");
   if (isMapped) {
     all.ops = {{.code = OpCode::kCopy}, {.code = OpCode::kCopyList}};
-    emitSignal(all, 0, 1);
+    byDevice ? emitSignalTotal(all, 0, 1) : emitSignal(all, 0, 1);
     emitMappedEnd(all, 1);
   } else {
     emitDoorbell(all, 1);
@@ -77,8 +77,8 @@ void PostedBatch::addWords() {
 Status PostedBatch::begin() {
   if (stream_) PEERLANE_RETURN_IF_ERROR(stream_->pin(health_.sharedWords()));
   addWords();
-  const Status mapped = checkAbilities(options_.executor, true);
-  const Status doorbell = checkAbilities(options_.executor, false);
+  const Status mapped = checkAbilities(options_.executor, true, stream_ != nullptr);
+  const Status doorbell = checkAbilities(options_.executor, false, stream_ != nullptr);
   switch (options_.emitter) {
     case TriggerEmitter::kMapped:
       PEERLANE_RETURN_IF_ERROR(mapped);
@@ -105,7 +105,7 @@ Status PostedBatch::decide(bool isMapped, const std::string& whyNotMapped) {
     emitter_.store(TriggerEmitter::kMapped, std::memory_order_release);
     return Status::ok();
   }
-  PEERLANE_RETURN_IF_ERROR(checkAbilities(options_.executor, false));
+  PEERLANE_RETURN_IF_ERROR(checkAbilities(options_.executor, false, stream_ != nullptr));
   whyNotMapped_ = whyNotMapped;
   return openDoorbell();
 }
@@ -211,13 +211,10 @@ Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
   const RemoteMemory& memory = peer_->slabs().peersMemory();
   Work work = newWork();
   PEERLANE_RETURN_IF_ERROR(work->takeSlab());
-  // A device adds to a signal of a peer by a word of its own, which it is lent for posts alone.
-  const bool isMapped = memory.mapped != nullptr && !stream_;
-  PEERLANE_RETURN_IF_ERROR(decide(isMapped, isMapped ? ""
-                                                     : "the words of the peer are reached by " +
-                                                           std::string(memory.engine) + " alone"));
+  const std::string whyNot = isDoorbell() ? "" : whyNoSignals(memory);
+  PEERLANE_RETURN_IF_ERROR(decide(whyNot.empty(), whyNot));
   if (!isDoorbell()) {
-    emitSignal(program_, offsetOfSignal(number), add);
+    PEERLANE_RETURN_IF_ERROR(addSignal({number, add}));
     keep(std::move(work));
     return Status::ok();
   }
@@ -227,6 +224,25 @@ Status PostedBatch::postSignal(uint32_t number, uint64_t add) {
   const auto entries =
       writeAddition(doorbell_.mailbox(), memory, offsetOfSignal(number), add, waker, true, open_);
   return addEntries(std::move(work), entries, before);
+}
+
+std::string PostedBatch::whyNoSignals(const RemoteMemory& peers) {
+  if (peers.mapped == nullptr)
+    return "the words of the peer are reached by " + std::string(peers.engine) + " alone";
+  return stream_ ? std::string(signals_.window().status().message()) : "";
+}
+
+Status PostedBatch::addSignal(const TriggerAddition& addition) {
+  if (!stream_) {
+    emitSignal(program_, offsetOfSignal(addition.signal), addition.add);
+    return Status::ok();
+  }
+  PEERLANE_ASSIGN(std::byte* const window, signals_.window());
+  table_.placeWord(kTriggerSignals, window);
+  PEERLANE_ASSIGN(const TriggerSignals::Store store, signals_.add(addition));
+  additions_.push_back(addition);
+  emitSignalTotal(program_, store.offset, store.total);
+  return Status::ok();
 }
 
 Status PostedBatch::postAdd(const RemoteRegion& region, uint64_t offset, uint64_t value) {
@@ -258,10 +274,7 @@ Status PostedBatch::postAdd(const RemoteRegion& region, uint64_t offset, uint64_
 
 Status PostedBatch::postReceive(uint32_t number, uint64_t value) {
   PEERLANE_RETURN_IF_ERROR(checkSignal(number));
-  if (stream_)
-    PEERLANE_RETURN_IF_ERROR(
-        decide(false, "arrivals are told to a device by the server of doorbell queues"));
-  else if (peer_->links().devicesAdd())
+  if (!stream_ && peer_->links().devicesAdd())
     return Status(Code::kNotSupported,
                   "devices of the peer may add to its signals, each to words of its own, and a "
                   "program waits for one word; take a queue of a device (TriggerOptions::device), "
@@ -270,6 +283,7 @@ Status PostedBatch::postReceive(uint32_t number, uint64_t value) {
     return Status(Code::kInvalidArgument, "signal " + std::to_string(number) + " at " +
                                               std::to_string(value) +
                                               "; values below 2^62 are awaited");
+  if (stream_) PEERLANE_RETURN_IF_ERROR(doorbell_.join());  // whose server tells it to the device
   arrivals_.push_back({offsetOfSignal(number), value});
   ++awaited_;
   return Status::ok();
@@ -282,9 +296,11 @@ void PostedBatch::discard() {
   }
   if (!isDoorbell()) last_ -= works_.size();
   awaited_ -= arrivals_.size();
+  signals_.takeBack(additions_);
   entries_ = 0;
   recycle(works_);
   arrivals_.clear();
+  additions_.clear();
   program_ = {};
 }
 
@@ -312,8 +328,10 @@ Status PostedBatch::moveTo(CommitSlot& slot) {
   }
   std::swap(slot.works, works_);  // its own is empty
   std::swap(slot.arrivals, arrivals_);
+  std::swap(slot.additions, additions_);
   entries_ = 0;
   arrivals_.clear();
+  additions_.clear();
   program_ = {};
   return Status::ok();
 }
@@ -325,8 +343,10 @@ void PostedBatch::takeBack(CommitSlot& slot) {
   }
   if (!isDoorbell()) last_ -= slot.works.size();
   awaited_ -= slot.arrivals.size();
+  signals_.takeBack(slot.additions);
   recycle(slot.works);
   slot.arrivals.clear();
+  slot.additions.clear();
 }
 
 Status PostedBatch::prepare(ReadyProgram& into, Program program) const {

@@ -15,6 +15,7 @@
 #include "peerlane/channel/trigger/doorbell.h"
 #include "peerlane/channel/trigger/entry_writer.h"
 #include "peerlane/channel/trigger/target_table.h"
+#include "peerlane/channel/trigger/trigger_signals.h"
 #include "peerlane/channel/trigger/triggered_queue.h"
 
 namespace peerlane {
@@ -43,6 +44,8 @@ class PostedBatch {
   Status postAdd(const RemoteRegion& region, uint64_t offset, uint64_t value);
   Status postReceive(uint32_t number, uint64_t value);
   void discard();
+  // Nothing is posted any more, and no executor runs a program of the queue.
+  void end() { signals_.giveBack(); }
 
   bool empty() const { return works_.empty() && arrivals_.empty(); }
   // So many ops the program of a commit would have.
@@ -69,6 +72,8 @@ class PostedBatch {
   Status decide(bool isMapped, const std::string& whyNotMapped);
   Status openDoorbell();
   void addWords();
+  std::string whyNoSignals(const RemoteMemory& peers);
+  Status addSignal(const TriggerAddition& addition);
   DeviceExecutor* executor() const { return stream_ ? &stream_->executor() : nullptr; }
   Work newWork();
   Status addMapped(Work work);
@@ -88,6 +93,8 @@ class PostedBatch {
   PostedWorks works_;
   PostedWorks spare_;
   std::vector<TriggerArrival> arrivals_;
+  TriggerSignals signals_{*peer_, stream_};
+  std::vector<TriggerAddition> additions_;
   Program program_;       // of a mapped queue
   uint64_t last_ = 0;     // the number of the last operation of a mapped queue
   uint64_t entries_ = 0;  // of the mailbox

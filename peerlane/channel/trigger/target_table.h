@@ -23,6 +23,8 @@ class TargetTable {
 
   // Rows that stay. Called before add().
   void addWord(const char* name, Side side, const BoundTarget& bound);
+  // Where such a row's memory lies, which nothing has named yet.
+  void placeWord(TargetId row, std::byte* address) { bound_[row].address = address; }
   // The number of this memory: its row, or a new one. kUnavailable: there are too many.
   Result<TargetId> add(const Target& target, const BoundTarget& bound);
   // Nothing that was posted names memory: its rows go.

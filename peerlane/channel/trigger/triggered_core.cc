@@ -67,10 +67,11 @@ void TriggeredCore::close() {
   if (peer_->forked()) return;  // the locks below may be held for ever by threads that are not here
   batch_.discard();
   fail(Status(Code::kClosed, "the last handle of the triggered queue is gone"));
-  if (doorbell_.isOpen()) doorbell_.close();
+  doorbell_.close();
   isClosed_.store(true, std::memory_order_release);
   settle();
-  if (!isIdle() && peer_->failureCode() != Code::kClosed) becomeTask();
+  if (isIdle()) return batch_.end();
+  if (peer_->failureCode() != Code::kClosed) becomeTask();
 }
 
 Status TriggeredCore::usable() const {

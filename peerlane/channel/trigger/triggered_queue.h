@@ -101,7 +101,9 @@ class TriggeredQueue {
   // when `operations` of them are under way, and the queue's failure ---
   Status put(std::span<const Block> blocks);
   Status get(std::span<const Block> blocks);
-  // Adds to the peer's signal once everything that was posted before is visible there.
+  // Adds to the peer's signal once everything that was posted before is visible there. Of a mapped
+  // queue of a device: kUnavailable when none of the signal's 7 words for devices is free; the
+  // queue has one from its first addition to its end.
   Status signal(uint32_t number, uint64_t add = 1);
   // Adds to the 64-bit word at `offset` (a multiple of 8) of a region of the peer, in the same
   // order. kNotSupported where the link adds to no word of such memory. Only the owner knows

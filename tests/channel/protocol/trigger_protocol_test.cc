@@ -39,10 +39,12 @@ struct TriggerSetting {
   Traffic traffic = Traffic::kAnswered;
   // One stream launches and another one waits; else one does all.
   bool isApart = false;
+  // Mapped: a device stores totals where a thread of the CPU adds.
+  bool isOfDevice = false;
   std::string name() const {
     static constexpr const char* kNames[] = {"answered", "one way", "get"};
-    return std::string(isDoorbell ? "doorbell, " : "mapped, ") + kNames[size_t(traffic)] +
-           (isApart ? ", two streams" : ", one stream");
+    return std::string(isOfDevice ? "device, " : "") + (isDoorbell ? "doorbell, " : "mapped, ") +
+           kNames[size_t(traffic)] + (isApart ? ", two streams" : ", one stream");
   }
   uint64_t operations() const { return traffic == Traffic::kGet && !isDoorbell ? 1 : 2; }
 };
@@ -53,6 +55,8 @@ std::vector<TriggerSetting> allSettings() {
     for (const bool isDoorbell : {false, true})
       for (const Traffic traffic : {Traffic::kOneWay, Traffic::kGet, Traffic::kAnswered})
         settings.push_back({isDoorbell, traffic, isApart});
+  for (const Traffic traffic : {Traffic::kOneWay, Traffic::kAnswered})
+    settings.push_back({.traffic = traffic, .isOfDevice = true});
   return settings;
 }
 
@@ -174,7 +178,10 @@ class World {
       emitDoorbell(program, lastOf(round));
     } else {
       program.ops.push_back(copyOf());
-      if (setting_.traffic != Traffic::kGet) emitSignal(program, 0, 1);
+      if (setting_.isOfDevice)
+        emitSignalTotal(program, 0, round);
+      else if (setting_.traffic != Traffic::kGet)
+        emitSignal(program, 0, 1);
       emitMappedEnd(program, lastOf(round));
     }
     if (mistake_) mistake_(program);
@@ -345,6 +352,7 @@ constexpr Role kRoles[] = {
     {"bell", OpCode::kStore, kTriggerBell, true, true, true},
     {"copy", OpCode::kCopy, kNoTarget},
     {"signal", OpCode::kAdd64, kTriggerSignals, true},
+    {"total", OpCode::kStore, kTriggerSignals, true, true, true},
     {"end", OpCode::kStore, kTriggerCount, true, true, true},
     {"wait for the count", OpCode::kWait, kTriggerCount, false, true},
     {"wait for an arrival", OpCode::kWait, kTriggerArrived, false, true},
@@ -384,7 +392,7 @@ TEST_P(TriggerMutation, EveryMutantIsCaught) {
   size_t mutants = 0;
   for (const Role& role : kRoles) {
     // The other emitter's.
-    if (isDoorbell ? role.code == OpCode::kCopy || role.code == OpCode::kAdd64 ||
+    if (isDoorbell ? role.code == OpCode::kCopy || role.target == kTriggerSignals ||
                          (role.code == OpCode::kStore && role.target == kTriggerCount)
                    : role.target == kTriggerBell)
       continue;
