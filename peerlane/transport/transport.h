@@ -77,6 +77,7 @@ class PendingLink {
   virtual ~PendingLink() = default;
   virtual Offer takeOffer() = 0;
   // Requires: called once. The error says why this transport cannot be used between the two.
+  // kInvalidArgument: by a setting of one of them, and the sentence says whose, and the cure.
   virtual Result<std::unique_ptr<Link>> complete(Offer peerOffer) = 0;
 };
 

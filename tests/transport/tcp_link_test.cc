@@ -781,15 +781,15 @@ TEST_F(EncryptedTcpLinkTest, OneSideAloneIsRefusedOnBothWithTheSameSentence) {
     listener_.config.tcpEncrypt = listens;
     dialler_.config.tcpEncrypt = !listens;
     const Outcome outcome = exchange([](TcpOffer&, TcpOffer&) {});
-    EXPECT_EQ(outcome.listener.code(), Code::kNotSupported);
-    EXPECT_EQ(outcome.dialler.code(), Code::kNotSupported);
+    EXPECT_EQ(outcome.listener.code(), Code::kInvalidArgument);
+    EXPECT_EQ(outcome.dialler.code(), Code::kInvalidArgument);
     EXPECT_EQ(outcome.listener.message(), outcome.dialler.message());
     EXPECT_EQ(outcome.dialler.message(),
               listens
                   ? "PEERLANE_TCP_ENCRYPT is 0 on the side that connected and 1 on the side that "
-                    "listened: both need the same value"
+                    "listened: set the same value on both"
                   : "PEERLANE_TCP_ENCRYPT is 1 on the side that connected and 0 on the side that "
-                    "listened: both need the same value");
+                    "listened: set the same value on both");
   }
 }
 
@@ -797,8 +797,10 @@ TEST_F(EncryptedTcpLinkTest, NoCipherInCommonIsRefused) {
   const Outcome outcome = exchange([](TcpOffer& fromListener, TcpOffer& fromDialler) {
     fromListener.ciphers = fromDialler.ciphers = 0x80;  // of a later version
   });
-  EXPECT_EQ(outcome.listener.code(), Code::kNotSupported);
-  EXPECT_EQ(outcome.dialler.code(), Code::kNotSupported);
+  for (const Status& end : {outcome.listener, outcome.dialler}) {
+    EXPECT_EQ(end.code(), Code::kInvalidArgument);
+    EXPECT_NE(end.message().find("PEERLANE_TCP_ENCRYPT is 1 on both"), std::string_view::npos);
+  }
 }
 
 // Sides that have not the same key: another connection's, or a man between them.

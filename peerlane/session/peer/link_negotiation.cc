@@ -121,6 +121,7 @@ Status LinkNegotiation::sendOffers(bool all) {
 Status LinkNegotiation::refuseUnprepared(const Transport& transport, const Status& why) {
   const std::string name(transport.name());
   if (isLacking(why)) {
+    curable_.insert(name);
     if (transport.scope() != LinkScope::kNetwork) return refuseFailed(name, why);
     // Each transport of a kind with several says the same.
     const bool isKnown = std::any_of(missed_.begin(), missed_.end(), [&](const auto& each) {
@@ -228,6 +229,7 @@ Status LinkNegotiation::sendMade() {
 }
 
 Status LinkNegotiation::refuseFailed(const std::string& name, const Status& why) {
+  if (isLacking(why)) curable_.insert(name);
   refuse(name, std::string(why.message()));
   return goOnWithout(name, why);
 }
@@ -249,6 +251,11 @@ Status LinkNegotiation::askForTheRest(Offered offered) {
 
 Status LinkNegotiation::offerTheRest() {
   PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/true));
+  // The initiator would not learn what keeps this side from it.
+  const bool isCommon = std::any_of(offers_.begin(), offers_.end(), [&](const auto& each) {
+    return pending_.contains(each.first);
+  });
+  if (!isCommon) return noLink(offers_);
   hasMore_ = false;
   return Status::ok();
 }
@@ -264,8 +271,18 @@ bool LinkNegotiation::offersLink() const {
 Status LinkNegotiation::noLink(const Offered& offered) const {
   const Config& config = env_.around.config;
   std::string why = "no link works between the two";
-  for (const control::Refusal& refusal : links_.refused())
-    why += "; " + refusal.transport + ": " + refusal.reason;
+  std::string others;
+  bool isCurable = false;
+  for (const control::Refusal& refusal : links_.refused()) {
+    const Transport* const transport = transportOf(refusal.transport);
+    const bool isCause = transport != nullptr && curable_.contains(refusal.transport) &&
+                         transport->abilities().canAny(MemoryPlace::kHost, Ability::kAttaches);
+    (isCause ? why : others) += "; " + refusal.transport + ": " + refusal.reason;
+    isCurable |= isCause;
+  }
+  why += others;
+  // That link is wanted: to allow another one is no cure, which may not even encrypt.
+  if (isCurable) return Status(Code::kNotSupported, why);
   std::vector<std::string> forbidden;  // here, by the settings alone
   std::vector<std::string> offeredOnly;
   for (const auto& transport : env_.around.transports) {

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +44,9 @@ class LinkNegotiation {
 
   // This side has a link to offer that reaches host memory.
   bool offersLink() const;
-  // Why there is no link that carries words, and which setting could change that. `offered`: what
-  // the peer offers, as far as that is known.
+  // Why there is no link that carries words, and which setting could change that: one that keeps a
+  // link from being made that is allowed, else PEERLANE_LINKS. `offered`: what the peer offers, as
+  // far as that is known.
   Status noLink(const std::map<std::string, Offer>& offered = {}) const;
 
  private:
@@ -81,6 +83,8 @@ class LinkNegotiation {
   Offered offers_;  // the peer's, kept by the acceptor until the initiator chose
   // Links between hosts that the user misses if none within the host is made, with the reasons.
   std::vector<std::pair<std::string, Status>> missed_;
+  // Links that are allowed, and for whose refusal the reason names the cure.
+  std::set<std::string> curable_;
   bool hasOffers_ = false;     // acceptor: they came
   bool hasMore_ = false;       // acceptor: links that were not offered yet
   bool askedForMore_ = false;  // initiator

@@ -29,18 +29,21 @@ Offer offerOf(const TcpOffer& offer) {
   return out;
 }
 
-// The cipher that both sides have offered, the quicker one first; none where neither encrypts. The
-// sentence is read on both sides, so neither is "this".
+// The cipher that both sides have offered, the quicker one first; none where neither encrypts.
+// kInvalidArgument names the side and the cure; the sentence is read on both sides, so neither is
+// "this".
 Result<std::optional<AeadCipher>> agreeOnCipher(uint8_t dialler, uint8_t listener) {
   if ((dialler != 0) != (listener != 0))
-    return Status(Code::kNotSupported,
+    return Status(Code::kInvalidArgument,
                   std::string("PEERLANE_TCP_ENCRYPT is ") + (dialler != 0 ? "1" : "0") +
                       " on the side that connected and " + (listener != 0 ? "1" : "0") +
-                      " on the side that listened: both need the same value");
+                      " on the side that listened: set the same value on both");
   if (dialler == 0) return std::optional<AeadCipher>();
   for (const AeadCipher cipher : {AeadCipher::kAes256Gcm, AeadCipher::kChaCha20Poly1305})
     if ((dialler & listener & static_cast<uint8_t>(cipher)) != 0) return std::optional(cipher);
-  return Status(Code::kNotSupported, "the two sides have no cipher in common");
+  return Status(Code::kInvalidArgument,
+                "PEERLANE_TCP_ENCRYPT is 1 on both sides, which have no cipher in common: use the "
+                "same version of Peerlane on both, or set 0 on both");
 }
 
 // One for each socket: nothing, where there is no cipher.
@@ -233,7 +236,11 @@ Result<std::unique_ptr<PendingLink>> TcpTransport::prepare(const PeerFacts& fact
   LinkSurroundings around = surroundings;
   if (around.config.tcpEncrypt) {
     Result<uint8_t> here = aeadCiphersHere();
-    if (!here) return here.status().withContext("PEERLANE_TCP_ENCRYPT is 1");
+    if (!here)
+      return Status(Code::kInvalidArgument,
+                    "PEERLANE_TCP_ENCRYPT is 1 on a side that cannot encrypt: install what is "
+                    "missing there, or set 0 on both: " +
+                        std::string(here.status().message()));
     means.ciphers = *here;
   }
   if (around.copyTeam == nullptr && (means.sockets > 1 || means.ciphers != 0))

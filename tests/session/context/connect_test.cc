@@ -173,9 +173,15 @@ TEST(Connect, EncryptedTcpIsAgreedOrRefusedOnBothSides) {
     EXPECT_NE(refused.status().message().find("PEERLANE_TCP_ENCRYPT is " + why),
               std::string_view::npos)
         << refused.status().toString();
+    // Another link would hide the cause, and need not encrypt.
+    EXPECT_EQ(refused.status().message().find("allow "), std::string_view::npos)
+        << refused.status().toString();
   };
   isRefused(*a, *clear, "1 on the side that connected and 0 on the side that listened");
   isRefused(*clear, *a, "0 on the side that connected and 1 on the side that listened");
+  // Nor where the other side offers more.
+  isRefused(*a, *makeContext(), "1 on the side that connected and 0 on the side that listened");
+  isRefused(*makeContext(), *a, "0 on the side that connected and 1 on the side that listened");
 }
 
 TEST(Connect, WithoutACommonLinkBothAreToldWhy) {

@@ -126,6 +126,26 @@ TEST_F(FileCommands, MoveAFileThroughTcp) {
   EXPECT_TRUE(contentOf(in("there/other.bin")) == contentOf(file));
 }
 
+// Each of the two is without libcrypto once, and the sender says so, whichever it is.
+TEST_F(FileCommands, ASideThatCannotEncryptIsNamedAsTheCause) {
+  const std::string file = makeFile("in.bin", 1000);
+  fs::create_directory(in("lib"));
+  makeFile("lib/libcrypto.so.3", 0);
+  const Strings encrypts{"PEERLANE_TCP_ENCRYPT=1"};
+  const Strings cannot{"PEERLANE_TCP_ENCRYPT=1", "LD_LIBRARY_PATH=" + in("lib")};
+  for (const bool isReceiver : {false, true}) {
+    const std::string ticket = startRecv({}, isReceiver ? cannot : encrypts);
+    Strings environment = isReceiver ? encrypts : cannot;
+    environment.push_back("PEERLANE_LINKS=tcp");
+    CommandRun send({"send", file, "--to", ticket}, environment);
+    EXPECT_EQ(send.wait(), 1);
+    EXPECT_NE(send.err().find("tcp: PEERLANE_TCP_ENCRYPT is 1 on a side that cannot encrypt: "),
+              std::string::npos)
+        << send.err();
+    EXPECT_EQ(send.err().find("allow "), std::string::npos) << send.err();
+  }
+}
+
 TEST_F(FileCommands, MoveAnEmptyFile) {
   const std::string file = makeFile("empty", 0);
   const std::string ticket = startRecv();
