@@ -53,15 +53,6 @@ Result<NameRule> parseRule(std::string_view spec) {
   }
 }
 
-std::string describe(std::span<const NetworkInterface> interfaces) {
-  std::string text;
-  for (const NetworkInterface& one : interfaces) {
-    text += (text.empty() ? "" : "; ") + one.name + (one.up ? "" : " (down)");
-    for (const SocketAddress& address : one.addresses) text += " " + address.ip();
-  }
-  return text.empty() ? "none" : text;
-}
-
 // Smaller is better.
 int rank(const SocketAddress& address) {
   int rank = address.family() == SocketAddress::Family::kIpv6 ? 1 : 0;
@@ -72,9 +63,19 @@ int rank(const SocketAddress& address) {
 
 }  // namespace
 
+std::string interfacesInWords(std::span<const NetworkInterface> interfaces) {
+  std::string text;
+  for (const NetworkInterface& one : interfaces) {
+    text += (text.empty() ? "" : "; ") + one.name + (one.up ? "" : " (down)");
+    for (const SocketAddress& address : one.addresses) text += " " + address.ip();
+  }
+  return text.empty() ? "none" : text;
+}
+
 Result<std::vector<NetworkInterface>> listInterfaces() {
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) < 0) return Status::system(errno, "getifaddrs");
+  if (::getifaddrs(&first) < 0)
+    return Status::system(errno, "list the network interfaces of this host (getifaddrs)");
   std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, ::freeifaddrs);
   std::vector<NetworkInterface> interfaces;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
@@ -119,7 +120,8 @@ Result<std::vector<SocketAddress>> selectAddresses(std::span<const NetworkInterf
     std::string what = ip.empty() ? "no interface that is up and has an address"
                                   : "no interface with the address " + std::string(ip);
     if (!spec.empty()) what += " fits \"" + std::string(spec) + "\"";
-    return Status(Code::kInvalidArgument, what + "; available are: " + describe(interfaces));
+    return Status(Code::kInvalidArgument,
+                  what + "; available are: " + interfacesInWords(interfaces));
   }
   std::stable_sort(
       chosen.begin(), chosen.end(),
@@ -152,14 +154,15 @@ Status checkInterface(std::span<const NetworkInterface> interfaces, std::string_
       std::find_if(interfaces.begin(), interfaces.end(),
                    [&](const NetworkInterface& interface) { return interface.name == name; });
   if (found == interfaces.end())
-    return Status(Code::kInvalidArgument, "there is no interface \"" + std::string(name) +
-                                              "\"; available are: " + describe(interfaces));
+    return Status(Code::kInvalidArgument,
+                  "there is no interface \"" + std::string(name) +
+                      "\"; available are: " + interfacesInWords(interfaces));
   if (address == nullptr) return Status::ok();
   for (const SocketAddress& one : found->addresses)
     if (one.withPort(address->port()) == *address) return Status::ok();
   return Status(Code::kInvalidArgument, "interface \"" + std::string(name) +
                                             "\" does not have the address " + address->ip() +
-                                            "; available are: " + describe(interfaces));
+                                            "; available are: " + interfacesInWords(interfaces));
 }
 
 }  // namespace peerlane

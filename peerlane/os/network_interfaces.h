@@ -20,6 +20,9 @@ struct NetworkInterface {
   bool loopback = false;
 };
 
+// "lo 127.0.0.1 ::1; eth0 10.0.0.1; ib0 (down)", for errors.
+std::string interfacesInWords(std::span<const NetworkInterface> interfaces);
+
 // All interfaces in the kernel's order, also those that are down or have no address.
 Result<std::vector<NetworkInterface>> listInterfaces();
 

@@ -23,6 +23,7 @@
 #include <filesystem>
 #include <string>
 
+#include "peerlane/os/network_interfaces.h"
 #include "peerlane/os/transfer_status.h"
 
 namespace peerlane {
@@ -84,11 +85,32 @@ Status addressStatus(int error, const std::string& what) {
   }
 }
 
-Status bindAndListen(int fd, const SocketAddress& address, int backlog) {
-  if (::bind(fd, address.raw(), static_cast<socklen_t>(address.rawBytes())) < 0) {
-    return addressStatus(errno, "bind to " + address.toString());
+// What could be bound to instead, for the errors of an IP address that have another one as a cure.
+std::string acceptedInstead(int error) {
+  switch (error) {
+    case EADDRNOTAVAIL: {
+      const auto interfaces = listInterfaces();
+      return interfaces.isOk() ? "; this host has: " + interfacesInWords(*interfaces) : "";
+    }
+    case EADDRINUSE: return "; accepted: another port, or 0 for any free one";
+    case EACCES:
+      return "; accepted: a port that needs no privilege (from 1024 on, or as "
+             "/proc/sys/net/ipv4/ip_unprivileged_port_start says), or 0 for any free one";
+    default: return "";
   }
-  if (::listen(fd, backlog) < 0) return addressStatus(errno, "listen on " + address.toString());
+}
+
+// `error`: becomes the errno.
+Status bindAndListen(int fd, const SocketAddress& address, int backlog, int& error) {
+  const auto refused = [&](const char* call) {
+    error = errno;
+    Status plain = addressStatus(error, call + address.toString());
+    if (!address.isIp()) return plain;
+    return Status(plain.code(), std::string(plain.message()) + acceptedInstead(error));
+  };
+  if (::bind(fd, address.raw(), static_cast<socklen_t>(address.rawBytes())) < 0)
+    return refused("bind to ");
+  if (::listen(fd, backlog) < 0) return refused("listen on ");
   return Status::ok();
 }
 
@@ -115,8 +137,8 @@ Status removeStaleSocket(const SocketAddress& address) {
   return Status::ok();
 }
 
-Status listenOnPath(int fd, const SocketAddress& address, int backlog) {
-  Status first = bindAndListen(fd, address, backlog);
+Status listenOnPath(int fd, const SocketAddress& address, int backlog, int& error) {
+  Status first = bindAndListen(fd, address, backlog, error);
   if (first.isOk() || first.code() != Code::kUnavailable) return first;
   // Two processes that find the same stale file must not delete each other's fresh one. A lock on
   // the directory leaves no file to clean up. A stranger that holds it only delays the replacement.
@@ -130,7 +152,7 @@ Status listenOnPath(int fd, const SocketAddress& address, int backlog) {
                                           ": another process holds the lock of its folder");
   }
   PEERLANE_RETURN_IF_ERROR(removeStaleSocket(address));
-  return bindAndListen(fd, address, backlog);
+  return bindAndListen(fd, address, backlog, error);
 }
 
 using NameCall = int (*)(int, sockaddr*, socklen_t*);
@@ -181,7 +203,10 @@ Status transferStatus(int error, const char* what) {
 
 }  // namespace internal
 
-Result<Fd> listenOn(const SocketAddress& address, int backlog) {
+namespace {
+
+// `error`: the errno of a call that refused this address.
+Result<Fd> tryToListen(const SocketAddress& address, int backlog, int& error) {
   PEERLANE_ASSIGN(Fd fd, makeSocket(address));
   if (address.isIp()) {
     int on = 1;
@@ -190,9 +215,16 @@ Result<Fd> listenOn(const SocketAddress& address, int backlog) {
     }
   }
   bool isPath = address.family() == SocketAddress::Family::kUnixPath;
-  PEERLANE_RETURN_IF_ERROR(isPath ? listenOnPath(fd.get(), address, backlog)
-                                  : bindAndListen(fd.get(), address, backlog));
+  PEERLANE_RETURN_IF_ERROR(isPath ? listenOnPath(fd.get(), address, backlog, error)
+                                  : bindAndListen(fd.get(), address, backlog, error));
   return fd;
+}
+
+}  // namespace
+
+Result<Fd> listenOn(const SocketAddress& address, int backlog) {
+  int error = 0;
+  return tryToListen(address, backlog, error);
 }
 
 Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_t highPort,
@@ -204,10 +236,10 @@ Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_
                                               ": needs an IP address and 1 <= low <= high");
   }
   for (uint32_t port = lowPort; port <= highPort; ++port) {
-    auto fd = listenOn(address.withPort(static_cast<uint16_t>(port)), backlog);
-    bool inUse = !fd.isOk() && fd.status().code() == Code::kUnavailable;
-    bool privileged = !fd.isOk() && fd.status().code() == Code::kPermissionDenied;
-    if (!inUse && !privileged) return fd;
+    int error = 0;
+    auto fd = tryToListen(address.withPort(static_cast<uint16_t>(port)), backlog, error);
+    // Anything else would be the same at each port.
+    if (fd.isOk() || (error != EADDRINUSE && error != EACCES && error != EPERM)) return fd;
     if (port == highPort) {
       return fd.status().withContext("no port of the range " + range + " is free at " +
                                      address.ip());

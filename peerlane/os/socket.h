@@ -31,11 +31,11 @@ inline constexpr int kListenBacklog = 4096;
 
 // Binds and listens; localAddress tells the port when it was 0. A Unix path that is a socket
 // without a listener is replaced; any other existing file is kept, and the call fails. Errors:
-// kUnavailable (in use), kPermissionDenied, kInvalidArgument. The path stays when the descriptor
-// closes.
+// kUnavailable (in use; an IP that this host does not have), kPermissionDenied, kInvalidArgument.
+// Of an IP address they say what could be taken instead. The path stays when the descriptor closes.
 Result<Fd> listenOn(const SocketAddress& address, int backlog = kListenBacklog);
 // Listens on the first free port of lowPort..highPort (both included) at the IP of `address`; its
-// own port is ignored. Errors: kUnavailable naming the range.
+// own port is ignored. Errors: kUnavailable naming the range; else as listenOn().
 Result<Fd> listenInRange(const SocketAddress& address, uint16_t lowPort, uint16_t highPort,
                          int backlog = kListenBacklog);
 // Whether files of a file system of this type (statfs) are those of one kernel alone, so that this

@@ -174,6 +174,23 @@ TEST(Socket, PortInUseIsUnavailableAndNamed) {
   auto second = listenOn(taken);
   EXPECT_EQ(second.status().code(), Code::kUnavailable);
   EXPECT_NE(second.status().message().find(taken.toString()), std::string_view::npos);
+  EXPECT_NE(second.status().message().find("; accepted: another port, or 0 for any free one"),
+            std::string_view::npos)
+      << second.status().toString();
+}
+
+TEST(Socket, AnAddressOfAnotherHostIsRefusedWithThoseOfThisOne) {
+  const SocketAddress elsewhere = SocketAddress::parse("203.0.113.9:0").value();
+  for (const auto& refused :
+       {listenOn(elsewhere).status(), listenInRange(elsewhere, 40000, 65000).status()}) {
+    EXPECT_EQ(refused.code(), Code::kUnavailable);
+    EXPECT_NE(refused.message().find("203.0.113.9"), std::string_view::npos);
+    EXPECT_NE(refused.message().find("; this host has: "), std::string_view::npos)
+        << refused.toString();
+    EXPECT_NE(refused.message().find("lo 127.0.0.1"), std::string_view::npos) << refused.toString();
+    EXPECT_EQ(refused.message().find("no port of the range"), std::string_view::npos)
+        << "a free port is not what is missing: " << refused.toString();
+  }
 }
 
 TEST(Socket, RangeTakesTheNextFreePort) {
