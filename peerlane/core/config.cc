@@ -112,6 +112,13 @@ nanoseconds Config::heartbeatInterval() const {
 Result<Config> Config::fromVariables(const Variables& variables) {
   Config config;
   std::string_view addressSource;
+std::string InterfaceFilter::toText() const {
+  std::string text = exclude ? "^" : "";
+  if (exact) text += "=";
+  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ",") + names[i];
+  return text;
+}
+
   std::string_view interfacesSource;
   for (const ConfigRow& row : configTable()) {
     const auto* source = sourceOf(row, variables);

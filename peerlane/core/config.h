@@ -41,6 +41,7 @@ struct InterfaceFilter {
   std::vector<std::string> names;
 
   bool allows(std::string_view interface) const;
+  std::string toText() const;  // as it was set
 };
 
 // TCP ports to listen on, both ends included; 0 to 0 lets the system choose.

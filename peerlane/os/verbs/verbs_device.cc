@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -68,13 +67,6 @@ std::vector<std::optional<uint8_t>> portsOf(const InterfaceFilter& filter,
         ports.emplace_back(static_cast<uint8_t>(port));
   if (ports.size() < 2) ports.assign(1, wanted);
   return ports;
-}
-
-// As it was set.
-std::string textOf(const InterfaceFilter& filter) {
-  std::string text = filter.exclude ? "^" : "";
-  if (filter.exact) text += "=";
-  return text + fmt::format("{}", fmt::join(filter.names, ","));
 }
 
 }  // namespace
@@ -169,7 +161,7 @@ Status VerbsDevice::choosePort(const InterfaceFilter& filter, std::optional<uint
               stateName(state.state);
   }
   if (!states.empty()) return Status(Code::kNotSupported, states);
-  return Status(Code::kNotSupported, "PEERLANE_IB_HCA (" + textOf(filter) + ") " +
+  return Status(Code::kNotSupported, "PEERLANE_IB_HCA (" + filter.toText() + ") " +
                                          (filter.exclude ? "excludes its ports"
                                                          : "names nothing of it; it has " +
                                                                portNumbers(limits_.phys_port_cnt)));

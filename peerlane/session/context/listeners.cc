@@ -2,6 +2,7 @@
 #include "peerlane/session/context/listeners.h"
 
 #include "peerlane/core/log.h"
+#include "peerlane/core/text.h"
 #include "peerlane/os/network_interfaces.h"
 
 namespace peerlane {
@@ -47,28 +48,36 @@ Status Listeners::addUnix(const Config& config, const ContextId& id) {
 }
 
 Result<std::vector<SocketAddress>> Listeners::chosen(const Config& config) const {
+  PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
   if (!config.interfaceAddress.empty()) {
-    auto selected = selectAddresses(config.interfaceAddress, "");
+    auto selected = selectAddresses(interfaces, config.interfaceAddress, "");
     if (selected.isOk()) return selected;
     return selected.status().withContext(
-        "PEERLANE_IF_IP, or P2P_IF_IP or HCCL_IF_IP in its place (Config::interfaceAddress)");
+        "PEERLANE_IF_IP, or P2P_IF_IP, IF_IP_DEFAULT or HCCL_IF_IP in its place "
+        "(Config::interfaceAddress), is " +
+        peerlane::quoted(config.interfaceAddress));
   }
-  PEERLANE_ASSIGN(const auto interfaces, listInterfaces());
   std::vector<SocketAddress> addresses;
-  std::string seen;
   for (const Nearness wanted : {Nearness::kOutside, Nearness::kContainers, Nearness::kLoopback}) {
     for (const NetworkInterface& interface : interfaces) {
       if (nearnessOf(interface) != wanted || !interface.up) continue;
-      seen += " " + interface.name;
       if (!config.interfaces.allows(interface.name)) continue;
       for (const SocketAddress& address : interface.addresses)
         if (!address.isLinkLocal()) addresses.push_back(address);
     }
   }
-  if (addresses.empty())
+  if (!addresses.empty()) return addresses;
+  const std::string here = interfacesInWords(interfaces);
+  if (config.interfaces.names.empty())
     return Status(Code::kUnavailable,
-                  "PEERLANE_SOCKET_IFNAME leaves no interface to listen on; there are:" + seen);
-  return addresses;
+                  "no network interface of this host is up and has an address; there are: " + here);
+  return Status(Code::kUnavailable,
+                "PEERLANE_SOCKET_IFNAME, or P2P_SOCKET_IFNAME or HCCL_SOCKET_IFNAME in its place "
+                "(Config::interfaces), is " +
+                    peerlane::quoted(config.interfaces.toText()) +
+                    ", which leaves no address to listen on; accepted: prefixes of names, or after "
+                    "= whole names, or after ^ those to leave out, of interfaces that are up: " +
+                    here);
 }
 
 namespace {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peerlane/session/context/listeners.h"
 
+#include <dlfcn.h>
+#include <ifaddrs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +16,18 @@
 #include "peerlane/os/socket.h"
 #include "tests/os/scratch_folder.h"
 #include "tests/session/peer/session_pair.h"
+
+namespace {
+std::atomic<bool> areInterfacesHidden{false};
+}
+
+// The library's call comes here, too.
+extern "C" int getifaddrs(ifaddrs** list) noexcept {
+  if (areInterfacesHidden) return errno = EPERM, -1;
+  static const auto real =
+      reinterpret_cast<decltype(&getifaddrs)>(::dlsym(RTLD_NEXT, "getifaddrs"));
+  return real(list);
+}
 
 namespace peerlane {
 namespace {
@@ -86,12 +101,46 @@ TEST(Listeners, AutoTakesTheChosenInterfaces) {
   const auto refused = Context::create({config, {"auto"}, ""});
   EXPECT_EQ(refused.status().code(), Code::kUnavailable);
   EXPECT_NE(refused.status().message().find("PEERLANE_SOCKET_IFNAME"), std::string_view::npos);
-  EXPECT_NE(refused.status().message().find(" lo"), std::string_view::npos)
+  EXPECT_NE(refused.status().message().find(" is \"=no-such-interface\","), std::string_view::npos)
+      << refused.status().toString();
+  EXPECT_NE(refused.status().message().find("; accepted: prefixes of names, or after = whole "),
+            std::string_view::npos)
+      << refused.status().toString();
+  EXPECT_NE(refused.status().message().find("lo 127.0.0.1"), std::string_view::npos)
       << "the sentence says what there is: " << refused.status().toString();
   config.interfaceAddress = "127.0.0.1";
   const auto named = ipAddresses(*makeContext(config, {"auto"}));
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(MUST(SocketAddress::parse(named[0])).ip(), "127.0.0.1") << "the address wins";
+}
+
+TEST(Listeners, AnAddressOfAnotherHostIsRefusedWithThoseOfThisOne) {
+  Config config;
+  config.interfaceAddress = "203.0.113.9";
+  for (const auto& [listen, value] :
+       {std::pair("auto", "Config::interfaceAddress), is \"203.0.113.9"),
+        std::pair("203.0.113.9:0", "listen on 203.0.113.9:0: ")}) {
+    const auto refused = Context::create({config, {listen}, ""});
+    EXPECT_NE(refused.status().message().find(value), std::string_view::npos)
+        << refused.status().toString();
+    EXPECT_NE(refused.status().message().find("lo 127.0.0.1"), std::string_view::npos)
+        << refused.status().toString();
+  }
+}
+
+// Then it is not the address that is wrong.
+TEST(Listeners, ThatTheInterfacesCannotBeListedIsAnErrorOfItsOwn) {
+  Config config;
+  config.interfaceAddress = "127.0.0.1";
+  areInterfacesHidden = true;
+  const auto refused = Context::create({config, {"auto"}, ""});
+  areInterfacesHidden = false;
+  EXPECT_EQ(refused.status().code(), Code::kSystem);
+  EXPECT_NE(refused.status().message().find("list the network interfaces of this host"),
+            std::string_view::npos)
+      << refused.status().toString();
+  EXPECT_EQ(refused.status().message().find("PEERLANE_IF_IP"), std::string_view::npos)
+      << refused.status().toString();
 }
 
 TEST(Listeners, AWildcardNamesTheAddressesBehindIt) {
