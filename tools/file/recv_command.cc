@@ -140,10 +140,15 @@ CommandEnd runRecv(const RecvOptions& options) {
   if (!request.isOk()) return CommandEnd::notRead(request.status());
   ContextOptions contextOptions{.devices = gpusOf(request->choice.local)};
   if (options.listen != std::vector<std::string>{"none"}) contextOptions.listen = options.listen;
-  auto context = Context::create(std::move(contextOptions));
-  // Of what it refuses as wrong, only the addresses come from the command line unread.
-  if (context.status().code() == Code::kInvalidArgument && Config::fromEnvironment().isOk())
-    return CommandEnd::notRead(context.status());
+  auto context = Context::create(contextOptions);
+  if (context.status().code() == Code::kInvalidArgument) {
+    // Of what the line says, the addresses alone are not read yet: they are wrong if they are
+    // refused without the variables of the environment, too.
+    contextOptions.config = Config();
+    const auto ofTheLine = Context::create(std::move(contextOptions));
+    if (ofTheLine.status().code() == Code::kInvalidArgument)
+      return CommandEnd::notRead(ofTheLine.status());
+  }
   PEERLANE_RETURN_IF_ERROR(context.status());
   return receiveOne(**context, options, *request);
 }

@@ -312,6 +312,31 @@ TEST_F(FileCommands, FailWhenTheFileChanges) {
   FAIL() << "all of it was read each time before it could be held";
 }
 
+// What the environment says is no fault of the line; what the line says is one in any environment.
+TEST_F(FileCommands, TellAWrongLineFromAWrongEnvironment) {
+  makeFile("tune", 10);
+  const Strings address{"PEERLANE_IF_IP=203.0.113.9"};
+  const Strings interfaces{"PEERLANE_SOCKET_IFNAME=nosuch"};
+  const Strings tune{"PEERLANE_TUNE=" + in("tune")};
+  struct Case {
+    const char* listen;
+    Strings environment;
+    int code;
+    const char* says;
+  };
+  for (const Case& one :
+       {Case{"auto", address, 1, "is \"203.0.113.9\": no interface with the address 203.0.113.9;"},
+        Case{"auto", interfaces, 1,
+             "is \"nosuch\", which leaves no address to listen on; accepted"},
+        Case{"auto", tune, 1, "PEERLANE_TUNE: "}, Case{"203.0.113.9:0", {}, 1, "; this host has: "},
+        Case{"foo", {}, 2, "\"foo\""}, Case{"foo", tune, 2, "\"foo\""},
+        Case{"foo", address, 2, "\"foo\""}}) {
+    CommandRun recv({"recv", "--listen", one.listen}, one.environment, in("there"));
+    EXPECT_EQ(recv.wait(), one.code) << one.listen << recv.err();
+    EXPECT_NE(recv.err().find(one.says), std::string::npos) << recv.err();
+  }
+}
+
 TEST_F(FileCommands, RefuseWhatCannotBeRead) {
   const std::string ticket = startRecv();
   CommandRun folder({"send", in("there"), "--to", ticket});
