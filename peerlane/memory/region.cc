@@ -6,6 +6,9 @@
 
 namespace peerlane {
 
+uint64_t Region::number() const {
+  return record_ ? record_->allocation : 0;
+}
 std::byte* Region::data() const {
   return record_ ? record_->base : nullptr;
 }

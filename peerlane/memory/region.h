@@ -23,8 +23,11 @@ class Region {
   Region(std::shared_ptr<RegionRecord> record, std::array<uint8_t, 16> owner)
       : record_(std::move(record)), owner_(owner) {}
 
-  // An empty handle names no memory: nullptr, 0 bytes, no text.
+  // An empty handle names no memory: nullptr, 0 bytes, number 0, no text.
   explicit operator bool() const { return record_ != nullptr; }
+  // By which errors, the log and Context::dump() name it: "region 7", and at peers "region 7 of the
+  // peer". No two registrations of one context have the same.
+  uint64_t number() const;
   // Lifetime: memory that the caller registered: as the caller decides. Memory of
   // Context::allocate: until Context::unregister returned OK or, if it is never called, until the
   // context and the last handle are gone.

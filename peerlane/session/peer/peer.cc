@@ -177,6 +177,9 @@ Status emptyPeer() {
 
 }  // namespace
 
+uint64_t Peer::number() const {
+  return core_ ? core_->number() : 0;
+}
 std::string Peer::contextId() const {
   return core_ ? core_->context().toText() : std::string();
 }

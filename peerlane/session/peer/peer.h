@@ -33,6 +33,9 @@ class RemoteRegion {
   RemoteRegion() = default;
 
   explicit operator bool() const { return slot_ != nullptr; }
+  // Region::number() at its owner, by which errors name it: "region 7 of the peer". Regions of two
+  // peers may have the same. 0 for an empty handle.
+  uint64_t number() const { return reference_.allocation; }
   uint64_t bytes() const { return reference_.bytes; }
   Access access() const { return reference_.access; }
 
@@ -82,6 +85,9 @@ class Peer {
   // An empty handle names no peer: calls that return a status fail with kInvalidArgument, the
   // others return "", 0 or an empty Route.
   explicit operator bool() const { return core_ != nullptr; }
+  // By which errors, the log and Context::dump() of this side name it: "peer 3". The other side has
+  // a number of its own for this one.
+  uint64_t number() const;
   // 32 hexadecimal digits; the same in every process.
   std::string contextId() const;
   // "connecting", "ready", "silent", "lost" or "closed".

@@ -530,6 +530,7 @@ TEST(EmptyHandles, OfAPeerAnswerLikeTheirNeighbours) {
   EXPECT_EQ(nobody.contextId(), "");
   EXPECT_EQ(nobody.processId(), 0);
   EXPECT_EQ(nobody.silentFor(), std::nullopt);
+  EXPECT_EQ(nobody.number(), 0u);
   EXPECT_EQ(nobody.route().link, "");
   EXPECT_TRUE(nobody.route().devices.empty());
   EXPECT_EQ(nobody.status().code(), Code::kInvalidArgument);
@@ -544,6 +545,8 @@ TEST(EmptyHandles, OfARegionAnswerLikeTheirNeighbours) {
   EXPECT_EQ(nothing.device(), Device{});
   EXPECT_FALSE(nothing.isShared());
   EXPECT_EQ(nothing.description(), "");
+  EXPECT_EQ(nothing.number(), 0u);
+  EXPECT_EQ(RemoteRegion().number(), 0u);
   // A share of nothing is refused by whoever is given it.
   const auto owner = makeContext(withLinks({"self"}));
   const auto other = makeContext(withLinks({"self"}));
@@ -555,6 +558,29 @@ TEST(PeerTcp, LosingTheDataConnectionIsTheEndOfThePeer) {
   auto a = makeContext(withLinks({"tcp"}));
   auto b = makeContext(withLinks({"tcp"}));
   const Peer toB = MUST(a->connect(b->ticket(), kSoon));
+// A program with many regions, or peers, finds by the number the one that an error is about.
+TEST(Numbers, AreThoseOfErrors) {
+  const auto a = makeContext(withLinks({"self"}));
+  const auto b = makeContext(withLinks({"self"}));
+  (void)MUST(a->connect(b->ticket(), kSoon));
+  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
+  const Region first = MUST(b->allocate(4096)), second = MUST(b->allocate(4096));
+  EXPECT_NE(first.number(), second.number());
+  const RemoteRegion remote = MUST(toB.importRegion(second.share()));
+  EXPECT_EQ(remote.number(), second.number());
+  const std::string name = "region " + std::to_string(second.number()) + " ";
+  const auto names = [](const Status& status, const std::string& text) {
+    EXPECT_NE(status.message().find(text), std::string_view::npos) << status.toString();
+  };
+  names(a->unregister(second, kSoon), name);
+  EXPECT_NE(b->dump().find(name), std::string::npos) << b->dump();
+  ASSERT_OK(b->unregister(second, kSoon));
+  names(remote.prepare(kSoon), name);
+  EXPECT_NE(toB.number(), 0u);
+  EXPECT_NE(a->dump().find("peer " + std::to_string(toB.number()) + " "), std::string::npos)
+      << a->dump();
+}
+
   const Peer toA = MUST(b->accept(kSoon));
   Region region = MUST(b->allocate(4096));
   Region source = MUST(a->allocate(4096));
