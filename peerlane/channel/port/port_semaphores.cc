@@ -130,8 +130,8 @@ Status PortCore::bootstrapSemaphore(SemaphoreSlot& semaphore, Clock::time_point 
 // on its host.
 Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool& usesHostLine,
                            Clock::time_point deadline) {
-  const bool hasDeviceLink = semaphore.connection->peer.core()->links().mapsDevices() != nullptr;
-  usesHostLine = !(executor_ && hello.deviceLine.isThere && hasDeviceLink);
+  const PeerCore& peer = *semaphore.connection->peer.core();
+  usesHostLine = !(executor_ && hello.deviceLine.isThere && peer.links().mapsDevices() != nullptr);
   const LinePlace& line = usesHostLine ? hello.hostLine : hello.deviceLine;
   if (!line.isThere) return Status(Code::kCorrupt, "the peer named no line for signals");
   PEERLANE_ASSIGN(semaphore.peerLinesHandle, semaphore.connection->peer.importRegion(line.region));
@@ -146,7 +146,7 @@ Status PortCore::reachLine(SemaphoreSlot& semaphore, const PortNote& hello, bool
                                            semaphore.peerLinesHandle.description());
   PEERLANE_ASSIGN(std::byte* const lines, reachRemote(*imported));
   if (!imported->gate.enter())
-    return Status(Code::kPeerLost, "the peer takes its line for signals back");
+    return Status(Code::kPeerLost, peer.name() + " takes its line for signals back");
   semaphore.peerLines = imported;
   if (lines == nullptr) {
     semaphore.outbound = {.remote = &semaphore.peerLines->memory,

@@ -218,7 +218,7 @@ Status PlanCore::outcome(Code code) {
     if (const Status revoked = gates_.whyRevoked(); !revoked.isOk())
       return revoked.withContext("the bytes of the post are undefined");
   if (code == Code::kRevoked) return blocks_.whyGone();
-  return Status(code, "the post failed at " + describeRun(program_, run_));
+  return Status(code, "the post to " + peer_->name() + " failed at " + describeRun(program_, run_));
 }
 
 std::string PlanCore::describe() const {

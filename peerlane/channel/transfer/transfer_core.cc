@@ -232,8 +232,8 @@ Status TransferCore::endStatus() const {
   const Code code = run_.code() == Code::kOk ? Code::kInternal : run_.code();
   const Link* const by = blocks_.link(*peer_);
   const Link& link = by != nullptr ? *by : peer_->link();
-  std::string text =
-      link.traits().transport + " link: the transfer failed at " + describeRun(program_, run_);
+  std::string text = link.traits().transport + " link to " + peer_->name() +
+                     ": the transfer failed at " + describeRun(program_, run_);
   if (const Status health = link.health(); !health.isOk())
     text += "; the link itself failed (" + std::string(health.message()) +
             "), and what it had not confirmed may have arrived or not";

@@ -33,9 +33,10 @@ void Goodbye::begin(PeerState state, const Status& reason) {
   const bool mayStillSay = state == PeerState::kLost && env_.status.met() &&
                            env_.connection->open() && !hasLeft_ && !breaksRules(reason);
   if (!mayStillSay) return endMessages();
-  lastWords_ = env_.around.progress.loop().after(kLastWords, [this, reason] {
+  reason_ = reason;
+  lastWords_ = env_.around.progress.loop().after(kLastWords, [this] {
     endMessages();
-    sendBye(reason);
+    sendBye(reason_);
   });
 }
 
@@ -43,7 +44,7 @@ void Goodbye::endMessages() {
   const bool hasToSay = lastWords_.pending();
   lastWords_.cancel();
   parts_.messages.end();
-  if (hasToSay) sendBye(env_.status.failure());
+  if (hasToSay) sendBye(reason_);
 }
 
 bool Goodbye::isMemoryInUse() const {

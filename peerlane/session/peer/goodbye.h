@@ -81,6 +81,7 @@ class Goodbye {
   std::function<void()> gone_;
   Timer delay_;                    // of this side's goodbye, or of the end of what it wrote
   Timer lastWords_;                // messages of a peer whose link has ended may come until then
+  Status reason_;                  // for its goodbye after that, without this side's number for it
   Clock::time_point busySince_{};  // the goodbye is kept back from then on
   Clock::time_point leaveBy_{};    // though the peer does not take what this side wrote
   bool hasLeft_ = false;

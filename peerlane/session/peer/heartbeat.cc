@@ -25,12 +25,12 @@ void Heartbeat::beat() {
   // This side stood still (stopped, or in a long callback), and has not read what came meanwhile.
   if (now - lastBeat_ >= interval + patience / 2) attentiveSince_ = now;
   if (const Status silence = links_.silence(); !silence.isOk())
-    setSilent(std::string(silence.message()));
+    setSilent(env_.name() + ": " + std::string(silence.message()));
   else if (now - lastHeard < interval)
     endSilence();
   if (now - lastHeard < interval / 2) return;
   if (now - std::max(lastHeard, attentiveSince_) >= patience)
-    setSilent("nothing heard from peer " + std::to_string(env_.number));
+    setSilent("nothing heard from " + env_.name());
   (void)env_.connection->send(control::Heartbeat{++sequence_, false});
 }
 

@@ -92,7 +92,8 @@ class Peer {
   std::string contextId() const;
   // "connecting", "ready", "silent", "lost" or "closed".
   std::string state() const;
-  // OK while transfers can be posted; else kPeerLost, kPeerSilent or kClosed with the reason.
+  // OK while transfers can be posted; else kPeerLost, kPeerSilent or kClosed with the number and
+  // the reason.
   Status status() const;
   // How long ago this side last heard from the peer; an idle peer sends a heartbeat every
   // PEERLANE_HEARTBEAT. Empty: the peer is lost or closed.

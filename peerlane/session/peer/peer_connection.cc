@@ -143,8 +143,9 @@ void PeerConnection::fail(PeerState state, const Status& status) {
   log(before, state, status);
   const bool isTheReason = before == PeerState::kConnecting || state == PeerState::kClosed ||
                            status.code() == Code::kPeerLost;
-  env_.status.setFailure(isTheReason ? status
-                                     : Status(Code::kPeerLost, std::string(status.message())));
+  const Status told = isTheReason ? status : Status(Code::kPeerLost, std::string(status.message()));
+  // Whoever connects knows to whom; a program with several peers is told which one has ended.
+  env_.status.setFailure(before == PeerState::kConnecting ? told : told.withContext(env_.name()));
   parts_.goodbye.begin(state, status);
   env_.status.setOver(state);
   heartbeat_.stop();

@@ -221,7 +221,7 @@ Task::Turn PeerCore::turn() {
 }
 
 std::string PeerCore::name() const {
-  return "peer " + std::to_string(env_.number) + process_.place() +
+  return env_.name() + process_.place() +
          env_.status.silence(env_.around.config.heartbeatInterval());
 }
 
@@ -237,9 +237,8 @@ std::vector<std::string> PeerCore::untaken() const {
 }
 
 std::string PeerCore::summary() const {
-  if (!met()) return "peer " + std::to_string(env_.number) + " " + peerStateName(state());
-  std::string line = "peer " + std::to_string(env_.number) + " context " + context().toText() +
-                     " " + peerStateName(state());
+  if (!met()) return env_.name() + " " + peerStateName(state());
+  std::string line = env_.name() + " context " + context().toText() + " " + peerStateName(state());
   if (processId() != 0) line += " pid " + std::to_string(processId());
   return line + " link " + linkNames();
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct PeerEnvironment {
   void post(Act act) {
     around.progress.post([kept = peer.lock(), act = std::move(act)]() mutable { act(); });
   }
+  // By which errors and logs name it.
+  std::string name() const { return "peer " + std::to_string(number); }
   // Names a request of this side's on the control connection; 0 is never one.
   uint64_t nextRequest() { return nextRequest_++; }
 

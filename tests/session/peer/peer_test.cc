@@ -280,6 +280,10 @@ TEST_P(PeerTest, ClosingEndsBothSidesOnce) {
   EXPECT_EQ(toB_.status().code(), Code::kClosed);
   EXPECT_TRUE(soon([&] { return toA_.state() == "lost"; }));
   EXPECT_EQ(toA_.status().code(), Code::kPeerLost);
+  // Each side by its own number.
+  for (const Peer& peer : {toA_, toB_})
+    EXPECT_TRUE(peer.status().message().starts_with("peer " + std::to_string(peer.number()) + ": "))
+        << peer.status().toString();
   toB_.close();
   toA_.close();
   EXPECT_EQ(toA_.status().code(), Code::kPeerLost) << "the first reason stays";
@@ -526,11 +530,11 @@ TEST(PeerProcess, AConnectionThatEndsWithoutGoodbyeFreesNothing) {
 
 TEST(EmptyHandles, OfAPeerAnswerLikeTheirNeighbours) {
   const Peer nobody;
+  EXPECT_EQ(nobody.number(), 0u);
   EXPECT_EQ(nobody.state(), "");
   EXPECT_EQ(nobody.contextId(), "");
   EXPECT_EQ(nobody.processId(), 0);
   EXPECT_EQ(nobody.silentFor(), std::nullopt);
-  EXPECT_EQ(nobody.number(), 0u);
   EXPECT_EQ(nobody.route().link, "");
   EXPECT_TRUE(nobody.route().devices.empty());
   EXPECT_EQ(nobody.status().code(), Code::kInvalidArgument);
@@ -541,12 +545,12 @@ TEST(EmptyHandles, OfARegionAnswerLikeTheirNeighbours) {
   const Region nothing;
   EXPECT_EQ(nothing.data(), nullptr);
   EXPECT_EQ(nothing.bytes(), 0u);
+  EXPECT_EQ(nothing.number(), 0u);
+  EXPECT_EQ(RemoteRegion().number(), 0u);
   EXPECT_EQ(nothing.access(), Access::kLocal);
   EXPECT_EQ(nothing.device(), Device{});
   EXPECT_FALSE(nothing.isShared());
   EXPECT_EQ(nothing.description(), "");
-  EXPECT_EQ(nothing.number(), 0u);
-  EXPECT_EQ(RemoteRegion().number(), 0u);
   // A share of nothing is refused by whoever is given it.
   const auto owner = makeContext(withLinks({"self"}));
   const auto other = makeContext(withLinks({"self"}));
@@ -554,10 +558,6 @@ TEST(EmptyHandles, OfARegionAnswerLikeTheirNeighbours) {
   EXPECT_EQ(peer.importRegion(nothing.share()).status().code(), Code::kCorrupt);
 }
 
-TEST(PeerTcp, LosingTheDataConnectionIsTheEndOfThePeer) {
-  auto a = makeContext(withLinks({"tcp"}));
-  auto b = makeContext(withLinks({"tcp"}));
-  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
 // A program with many regions, or peers, finds by the number the one that an error is about.
 TEST(Numbers, AreThoseOfErrors) {
   const auto a = makeContext(withLinks({"self"}));
@@ -581,6 +581,10 @@ TEST(Numbers, AreThoseOfErrors) {
       << a->dump();
 }
 
+TEST(PeerTcp, LosingTheDataConnectionIsTheEndOfThePeer) {
+  auto a = makeContext(withLinks({"tcp"}));
+  auto b = makeContext(withLinks({"tcp"}));
+  const Peer toB = MUST(a->connect(b->ticket(), kSoon));
   const Peer toA = MUST(b->accept(kSoon));
   Region region = MUST(b->allocate(4096));
   Region source = MUST(a->allocate(4096));

@@ -259,7 +259,7 @@ TEST_F(WaitWords, AContextIsNotItsOwnPeer) {
 TEST_F(WaitWords, AGoodbyeHasOneVoice) {
   toB.close();
   ASSERT_TRUE(soon([&] { return !toA.status().isOk(); }));
-  EXPECT_EQ(toA.status().message(), "the peer closed the connection");
+  EXPECT_EQ(toA.status().message(), "peer 1: the peer closed the connection");
 }
 
 TEST_F(WaitWords, ABadAddressIsNamedOnce) {
