@@ -56,7 +56,9 @@ class Transfer {
   // transfers begin no further group. Host streams stop within 8 MiB. Copies of a GPU that are on a
   // stream already are done to the end (and the post may still end as cancelled); those that are on
   // none are left out. On mapped memory and cma a put or get without a stream has ended when put()
-  // or get() returns. The end of a put, and of what is staged, waits for a silent peer: for its
+  // or get() returns, if its regions were imported by then (RemoteRegion::prepare) and its message,
+  // if it has one, found room at the peer. Otherwise it begins later, and cancel() ends it at once
+  // until then. The end of a put, and of what is staged, waits for a silent peer: for its
   // answer or its own end.
   void cancel() const;
   // A descriptor that becomes readable when the transfer has ended; it is readable from the start
@@ -112,15 +114,16 @@ class Transfer {
   EndedDescriptor endedFd_;  // where there is no core_
 };
 
-// Posts a put (local to remote) or get (remote to local) of all blocks. On links that map memory or
-// use cma the calling thread copies before it returns; on others the progress thread does the rest.
-// The call never waits for the peer: it asks for regions that are not imported yet, and the
-// transfer starts when the answer is there. Blocks of one call must not overlap at their
-// destination. Errors, before anything moves: kInvalidArgument (empty list, 0 bytes, out of range,
-// overlap), kPermissionDenied (rights of a region), kClosed (unregistered), kPeerLost, kPeerSilent,
-// kNotSupported (blocks of another peer). Order: transfers are unordered among each other. The
-// notification of a put announces the put's own bytes and those of transfers that had ended before
-// it was posted.
+// Posts a put (local to remote) or get (remote to local) of all blocks. Where their regions are
+// imported (RemoteRegion::prepare), the calling thread copies before it returns on links that map
+// memory or use cma; on others the progress thread does the rest. The call never waits for the
+// peer: it asks for regions that are not imported yet, returns, and the progress thread, or one
+// that waits, begins the transfer when the answer is there. Blocks of one call must not overlap at
+// their destination. Errors, before anything moves: kInvalidArgument (empty list, 0 bytes, out of
+// range, overlap), kPermissionDenied (rights of a region), kClosed (unregistered), kPeerLost,
+// kPeerSilent, kNotSupported (blocks of another peer). Order: transfers are unordered among each
+// other. The notification of a put announces the put's own bytes and those of transfers that had
+// ended before it was posted.
 Result<Transfer> put(const Peer& peer, std::span<const Block> blocks,
                      const PostOptions& options = {});
 Result<Transfer> get(const Peer& peer, std::span<const Block> blocks,

@@ -12,10 +12,13 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <string>
 #include <thread>
 
+#include "peerlane/session/peer/peer_core.h"
 #include "tests/channel/context_pair.h"
 #include "tests/core/soon.h"
+#include "tests/progress/standing_callback.h"
 
 namespace peerlane {
 namespace {
@@ -296,6 +299,28 @@ TEST(EndedTransfer, ThreadsThatAskTogetherGetTheSameDescriptor) {
     for (std::thread& thread : threads) thread.join();
     for (const int fd : fds) EXPECT_EQ(fd, fds[0]);
   }
+}
+
+// What the call itself copies depends on whether the peer has answered for the region.
+TEST_P(TransferTest, IsTheCopyItselfOnceItsRegionIsImported) {
+  TestMemory near(*pair_.a, 4096, GetParam().shared);
+  TestMemory far(*pair_.b, 4096, GetParam().shared, Access::kRemoteReadWrite, 2);
+  const RemoteRegion remote = far.importedBy(pair_.toB);
+  const Block block{&near.region(), 0, &remote, 0, 4096};
+  {
+    const StandingCallback stands(pair_.toA.core()->progress());
+    const Transfer late = MUST(put(pair_.toB, {&block, 1}));
+    EXPECT_FALSE(late.done());
+    late.cancel();
+    EXPECT_EQ(late.wait(kSoon).code(), Code::kCancelled);
+  }
+  ASSERT_OK(remote.prepare(kSoon));
+  const Transfer transfer = MUST(put(pair_.toB, {&block, 1}));
+  const std::string engine = GetParam().engine;
+  EXPECT_TRUE(transfer.done() || (engine != "mapped" && engine != "cma"));
+  EXPECT_OK(transfer.wait(kSoon));
+  EXPECT_EQ(firstDifference(near.data(), far.data(), 4096), 4096u);
+  std::memcpy(far.shadow(), near.data(), 4096);
 }
 
 TEST_P(TransferTest, FlushReturnsWhenAllIsThere) {
