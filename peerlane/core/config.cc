@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <utility>
 
 #include "peerlane/core/config_table.h"
 #include "peerlane/core/log.h"
+#include "peerlane/core/mutex.h"
 #include "peerlane/core/text.h"
 
 namespace peerlane {
@@ -84,6 +86,15 @@ void settleAddress(std::string_view addressSource, std::string_view interfacesSo
                             " is set");
 }
 
+// The environment is the process's: what is wrong with it is said once, however many contexts read
+// it.
+bool isNews(const std::string& warning) {
+  static Mutex mutex;
+  static auto* const said = new std::set<std::string>();  // no destructor runs at exit
+  const MutexLock lock(mutex);
+  return said->insert(warning).second;
+}
+
 Status readRow(const ConfigRow& row, const Variables::value_type& source, Config& config) {
   if (row.read(source.second, config)) return {};
   return Status(Code::kInvalidArgument, source.first + " is " +
@@ -101,6 +112,13 @@ bool InterfaceFilter::allows(std::string_view interface) const {
   return listed != exclude;
 }
 
+std::string InterfaceFilter::toText() const {
+  std::string text = exclude ? "^" : "";
+  if (exact) text += "=";
+  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ",") + names[i];
+  return text;
+}
+
 bool Config::allowsLink(std::string_view link) const {
   return links.empty() || std::find(links.begin(), links.end(), link) != links.end();
 }
@@ -112,13 +130,6 @@ nanoseconds Config::heartbeatInterval() const {
 Result<Config> Config::fromVariables(const Variables& variables) {
   Config config;
   std::string_view addressSource;
-std::string InterfaceFilter::toText() const {
-  std::string text = exclude ? "^" : "";
-  if (exact) text += "=";
-  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : ",") + names[i];
-  return text;
-}
-
   std::string_view interfacesSource;
   for (const ConfigRow& row : configTable()) {
     const auto* source = sourceOf(row, variables);
@@ -156,7 +167,8 @@ Result<Config> Config::fromEnvironment() {
       level != variables.end() && !level->second.empty()) {
     setLogLevel(config.logLevel);
   }
-  for (const std::string& warning : config.warnings) PEERLANE_LOG_WARN("{}", warning);
+  for (const std::string& warning : config.warnings)
+    if (isNews(warning)) PEERLANE_LOG_WARN("{}", warning);
   return config;
 }
 

@@ -100,7 +100,8 @@ struct Config {
   std::chrono::nanoseconds heartbeatInterval() const;
 
   // Reads the environment of the process, sets the log level when PEERLANE_LOG is there, and logs
-  // the warnings. Returns kInvalidArgument naming the variable, its value and the accepted values.
+  // each of the warnings that this process has not logged before. Returns kInvalidArgument naming
+  // the variable, its value and the accepted values.
   static Result<Config> fromEnvironment();
   // The same from `variables`; touches nothing outside of its result. An empty value counts as not
   // set.

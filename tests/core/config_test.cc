@@ -283,6 +283,8 @@ TEST(Config, EnvironmentSetsTheLevelAndWarns) {
   ::setenv("PEERLANE_STRIKT", "1", 1);
   auto config = Config::fromEnvironment();
   EXPECT_TRUE(config.isOk());
+  const auto again = Config::fromEnvironment();
+  EXPECT_TRUE(again.isOk() && again->warnings == config->warnings) << "said once, and still there";
   EXPECT_TRUE(logEnabled(LogLevel::kInfo));
   EXPECT_FALSE(logEnabled(LogLevel::kDebug));
   EXPECT_EQ(lines, std::vector<std::string>{"warn environment variable \"PEERLANE_STRIKT\" is not "

@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "tools/memory/device_option.h"
 #include "tools/report/failure_report.h"
 #include "tools/report/text_table.h"
+#include "tools/report/warning_lines.h"
 #include "tools/trial/trial.h"
 
 namespace peerlane {
@@ -71,6 +74,12 @@ std::vector<SelfTest> gpuTests(const DeviceChoice& choice) {
   return {std::move(test), std::move(heap)};
 }
 
+// Whoever asks for the log gets all of it, in its order and from both processes.
+bool isLogAskedFor() {
+  const char* const level = std::getenv("PEERLANE_LOG");
+  return level != nullptr && *level != '\0';
+}
+
 Result<TrialOutcome> tryOut(const SelfTest& test) {
   // The second process reads its environment; this one gets the same by value.
   PEERLANE_ASSIGN(Config config, Config::fromEnvironment());
@@ -79,14 +88,15 @@ Result<TrialOutcome> tryOut(const SelfTest& test) {
                       {{"PEERLANE_LINKS", test.links}, {"PEERLANE_SHM_ENGINE", test.shmEngine}}));
   config.links = changes.links;
   config.shmEngine = changes.shmEngine;
-  PEERLANE_ASSIGN(
-      const auto trial,
-      Trial::create({.config = std::move(config),
-                     .environment = {std::string("PEERLANE_LINKS=") + test.links,
-                                     std::string("PEERLANE_SHM_ENGINE=") + test.shmEngine},
-                     .oneProcess = test.oneProcess,
-                     .device = test.device,
-                     .secondDevice = test.secondDevice}));
+  std::vector<std::string> environment{std::string("PEERLANE_LINKS=") + test.links,
+                                       std::string("PEERLANE_SHM_ENGINE=") + test.shmEngine};
+  // It would warn of the same as this one.
+  if (!isLogAskedFor()) environment.emplace_back("PEERLANE_LOG=error");
+  PEERLANE_ASSIGN(const auto trial, Trial::create({.config = std::move(config),
+                                                   .environment = std::move(environment),
+                                                   .oneProcess = test.oneProcess,
+                                                   .device = test.device,
+                                                   .secondDevice = test.secondDevice}));
   const TrialShape shape{.local = test.memory, .remote = test.memory, .blockBytes = kTrialBytes};
   PEERLANE_ASSIGN(TrialOutcome outcome, trial->put(shape, 3));
   PEERLANE_ASSIGN(const TrialOutcome back, trial->get(shape, 3));
@@ -137,6 +147,8 @@ CommandEnd examine(const std::string& device) {
   const auto devices = readDevices(device);
   if (!devices.isOk()) return CommandEnd::notRead(devices.status());
   const DeviceChoice& choice = *devices;
+  std::optional<WarningLines> warnings;
+  if (!isLogAskedFor()) warnings.emplace();
   bool broken = print("Machine", checkMachine());
   broken |= print("Devices", checkDevices());
   bool hasRdma = false;

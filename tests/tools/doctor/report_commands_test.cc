@@ -194,6 +194,10 @@ TEST(DoctorCommand, ShowsTheEnvironmentButNoSecret) {
   EXPECT_TRUE(matches(out, "PEERLANE_SPIN_US +works +\"7\"")) << out;
   EXPECT_TRUE(matches(out, "environment +limited .*PEERLANE_WINGS")) << out;
   EXPECT_EQ((out + doctor.err()).find("pl1secret"), std::string::npos);
+  // Of two processes and many contexts.
+  const std::string err = doctor.err();
+  EXPECT_NE(err.find("PEERLANE_WINGS"), std::string::npos) << err;
+  EXPECT_EQ(err.find("PEERLANE_WINGS"), err.rfind("PEERLANE_WINGS")) << err;
 }
 
 TEST(DoctorCommand, NamesALinkThatThereIsNot) {
