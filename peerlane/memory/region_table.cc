@@ -361,13 +361,6 @@ void RegionTable::setState(uint64_t allocation, RegionState state) {
   if (!isKept) entry.state = state;
 }
 
-bool RegionTable::isLive(const RegionRecord& record) const {
-  const MutexLock lock(mutex_);
-  const auto found = entries_.find(record.allocation);
-  return found != entries_.end() && found->second.record.get() == &record &&
-         found->second.state == RegionState::kLive;
-}
-
 std::vector<std::shared_ptr<RegionRecord>> RegionTable::live() const {
   const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<RegionRecord>> records;

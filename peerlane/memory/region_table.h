@@ -210,7 +210,6 @@ class RegionTable final : public RegionDirectory {
   // True when the program has unregistered the region, or is doing so, and therefore waits until no
   // peer reaches it. False where it was revoked.
   bool isTakenBack(uint64_t allocation, uint64_t generation) const;
-  bool isLive(const RegionRecord& record) const;
   // The regions that are live.
   std::vector<std::shared_ptr<RegionRecord>> live() const;
   // A region's gate was closed because its memory was taken back or freed.

@@ -53,9 +53,11 @@ void FreedRegions::begin(const std::shared_ptr<FreedList>& list) {
 void FreedRegions::letGo() {
   std::erase_if(freed_, [this](const std::weak_ptr<RegionRecord>& heard) {
     const Record freed = heard.lock();
-    if (!freed || !regions_.isLive(*freed)) return true;  // it ends already
+    if (!freed) return true;
     if (freed->access != Access::kLocal)
       revoke_(freed);
+    else if (!regions_.find(freed->allocation, freed->generation).isOk())
+      return true;  // it ends already
     else if (!freed->gate.drained() || !freed->exports.revoke({}).isOk())
       return false;
     else
