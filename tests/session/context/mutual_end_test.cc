@@ -3,7 +3,10 @@
 // Two sides that end at once, each in the proper way, with many imports between them: neither has
 // anything to complain about.
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -166,6 +169,21 @@ TEST_P(MutualEnd, IsNotWorthALine) {
   EXPECT_EQ(log.text(), "");
 }
 
+// Connected Unix sockets of this process whose sending end holds as much as the kernel allows, so
+// that it takes no byte more.
+int fullSockets() {
+  int full = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int domain = 0, room = 0, held = 0;
+    socklen_t bytes = sizeof(int);
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX &&
+        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &bytes) == 0 &&
+        ioctl(fd, SIOCOUTQ, &held) == 0 && held >= room)
+      ++full;
+  }
+  return full;
+}
+
 // The releases of the imports fill the socket, because their owner does not read; then its goodbye
 // comes, and the answer to that stands behind them. Releases are written together, so it takes
 // many.
@@ -180,6 +198,7 @@ TEST(MutualEndOrder, AGoodbyeBehindManyReleasesArrives) {
     ASSERT_EQ(other.hear(), "drop");
     imports.clear();
     (void)peer.core()->progress().call([] {});  // they are released
+    EXPECT_EQ(fullSockets(), 1);
     other.say("dropped");
     ASSERT_EQ(other.hear(), "end");
     context.reset();
