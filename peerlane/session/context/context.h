@@ -121,14 +121,19 @@ class Context {
   // microsecond. Offsets are from Region::data().
   //
   // Host memory is for transfers of the CPU: a GPU that has pinned it would reach the old pages
-  // after a free. With more than kLocal the region is [pointer, +bytes) alone, and the system is
-  // asked to tell when it is freed: then the region is Revoked, for peers too. Where it does not
-  // (private memory and userfaultfd are needed), such access is refused with kInvalidArgument and
-  // the reason. While a region is watched, a call that frees memory of its mapping waits for a
-  // thread of the library, tens of microseconds. Ask again for each transfer: a region that was
-  // found before some of its mapping was freed still serves the rest, but no NIC reaches it
-  // directly any more. Errors: as registerRegion(), kUnavailable (no descriptor or thread; pages in
-  // memory for peers were given back by madvise() in the last 10 s).
+  // after a free. With kLocal the memory has to be the program's when it calls, and until what it
+  // then posts has ended: the library does not ask the system again about a mapping that it knows,
+  // so for pages that were unmapped since it answers with the region of that mapping, whose
+  // status() is OK, and what is posted with these bytes ends as docs/memory.md says of memory that
+  // goes without a word. Memory that the program maps there anew is served by the same region. With
+  // more than kLocal the region is [pointer, +bytes) alone, and the system is asked to tell when it
+  // is freed: then the region is Revoked, for peers too. Where it does not (private memory and
+  // userfaultfd are needed), such access is refused with kInvalidArgument and the reason. While a
+  // region is watched, a call that frees memory of its mapping waits for a thread of the library,
+  // tens of microseconds. Ask again for each transfer: a region that was found before some of its
+  // mapping was freed still serves the rest, but no NIC reaches it directly any more. Errors: as
+  // registerRegion(), kUnavailable (no descriptor or thread; pages in memory for peers were given
+  // back by madvise() in the last 10 s).
   Result<Region> regionOf(const void* pointer, size_t bytes, Access access);
   // Makes and registers memory of the kind that peers reach best. Zeroed. Freed by unregister().
   Result<Region> allocate(size_t bytes, const MemoryOptions& options = {});

@@ -2,6 +2,8 @@
 //
 // Regions whose memory its provider takes back while a peer uses it: what is under way ends
 // Revoked, other regions go on, and the region stays, as Revoked, until its user unregisters it.
+#include <sys/mman.h>
+
 #include <atomic>
 #include <optional>
 #include <span>
@@ -266,6 +268,23 @@ TEST_F(Owner, WhatTheLibraryRegisteredByItselfIsRegisteredAnew) {
   const Region second = MUST(context->regionOf(arena->data(), 100, Access::kLocal));
   EXPECT_NE(second.record(), first.record());
   EXPECT_OK(second.status());
+}
+
+// Nobody tells the library of that, and it does not ask again; the place is the program's.
+TEST_F(Owner, WhatTheProgramUnmapsIsStillFoundForItsOwnTransfers) {
+  constexpr size_t kBytes = 1 << 20;
+  void* const at =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  const Region found = MUST(context->regionOf(at, kBytes, Access::kLocal));
+  ASSERT_EQ(munmap(at, kBytes), 0);
+  EXPECT_EQ(MUST(context->regionOf(at, kBytes, Access::kLocal)).record(), found.record());
+  EXPECT_OK(found.status());
+  ASSERT_EQ(mmap(at, kBytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+            at);
+  EXPECT_EQ(MUST(context->regionOf(at, kBytes, Access::kLocal)).record(), found.record());
+  EXPECT_EQ(munmap(at, kBytes), 0);
 }
 
 TEST_F(Owner, OnTheProgressThreadItWouldWaitForItself) {
