@@ -61,6 +61,16 @@ bool isNeedless(const Transport& transport, const LinkAbilities& others) {
   return transport.abilities().areCoveredBy(others);
 }
 
+// Nothing that the peer offers is offered here, and for some of it a setting of this side is the
+// cause, which the peer would not learn from the offers.
+template <typename Pending, typename Curable, typename Offered>
+bool isToBlame(const Pending& pending, const Curable& curable, const Offered& offers) {
+  const auto isHere = [&](const auto& each) { return pending.contains(each.first); };
+  const auto isCause = [&](const auto& each) { return curable.contains(each.first); };
+  return std::none_of(offers.begin(), offers.end(), isHere) &&
+         std::any_of(offers.begin(), offers.end(), isCause);
+}
+
 }  // namespace
 
 LinkSurroundings LinkNegotiation::surroundingsFor(const std::string& name) {
@@ -110,9 +120,10 @@ Status LinkNegotiation::sendOffers(bool all) {
     pending_[name] = std::move(*pending);
     if (transport->scope() != LinkScope::kNetwork) offered.add(transport->abilities());
   }
-  // An empty list would leave the initiator to guess. Its offers are answered with the reason.
-  if (!env_.initiator && !offersLink()) return Status::ok();
   hasMore_ = offers.more;
+  // These would leave the initiator to guess. Its offers are answered with the reason.
+  if (!env_.initiator && (!offersLink() || (!hasMore_ && isToBlame(pending_, curable_, offers_))))
+    return Status::ok();
   return env_.connection->send(std::move(offers), std::move(fds));
 }
 
@@ -157,14 +168,13 @@ Status LinkNegotiation::handle(control::Offers& message) {
   if (links_.isMade() || isChosen_ || hasOffers_)
     return Status(Code::kCorrupt, "link offers came twice");
   links_.setDevicesAdd(!env_.around.devices.empty() || message.devices);
-  if (!env_.initiator && process_.facts().unixSocket)
-    PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
   PEERLANE_ASSIGN(Offered offered, take(message));
   if (env_.initiator) return choose(std::move(offered), message.more);
-  if (!offersLink()) return noLink(offered);
   offers_ = std::move(offered);
   hasOffers_ = true;
-  return Status::ok();
+  if (process_.facts().unixSocket) PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/false));
+  const bool isHopeless = !hasMore_ && isToBlame(pending_, curable_, offers_);
+  return offersLink() && !isHopeless ? Status::ok() : noLink(offers_);
 }
 
 Status LinkNegotiation::choose(Offered offered, bool peerHasMore) {
@@ -251,13 +261,8 @@ Status LinkNegotiation::askForTheRest(Offered offered) {
 
 Status LinkNegotiation::offerTheRest() {
   PEERLANE_RETURN_IF_ERROR(sendOffers(/*all=*/true));
-  // The initiator would not learn what keeps this side from it.
-  const bool isCommon = std::any_of(offers_.begin(), offers_.end(), [&](const auto& each) {
-    return pending_.contains(each.first);
-  });
-  if (!isCommon) return noLink(offers_);
   hasMore_ = false;
-  return Status::ok();
+  return isToBlame(pending_, curable_, offers_) ? noLink(offers_) : Status::ok();
 }
 
 bool LinkNegotiation::offersLink() const {

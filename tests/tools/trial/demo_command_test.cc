@@ -50,10 +50,17 @@ TEST(DemoCommand, SaysWhyItCannotRun) {
 
 // Of two processes no setting makes one.
 TEST(DemoCommand, ProposesLinksThatTwoProcessesCanHave) {
-  CommandRun demo({"demo"}, {"PEERLANE_LINKS=verbs", "PEERLANE_IBV_SO=/nowhere/libibverbs.so"});
+  CommandRun demo({"demo"}, {"PEERLANE_LINKS=cuda_ipc"});
   EXPECT_EQ(demo.wait(), 1);
-  EXPECT_NE(demo.err().find(" is verbs: allow shm or tcp on both sides"), std::string::npos)
+  EXPECT_NE(demo.err().find(" is cuda_ipc: allow shm or verbs or tcp on both sides"),
+            std::string::npos)
       << demo.err();
+  // Where a setting keeps the link from being made that is wanted, that one is the cure.
+  CommandRun verbs({"demo"}, {"PEERLANE_LINKS=verbs", "PEERLANE_IBV_SO=/nowhere/libibverbs.so"});
+  EXPECT_EQ(verbs.wait(), 1);
+  EXPECT_NE(verbs.err().find("two; verbs: PEERLANE_IBV_SO asks for /nowhere"), std::string::npos)
+      << verbs.err();
+  EXPECT_EQ(verbs.err().find(": allow "), std::string::npos) << verbs.err();
 }
 
 TEST(DemoCommand, SaysWhichDevicesAreThere) {
