@@ -3,7 +3,7 @@
 // Receive, compute, send, again and again, by one thread on each side that does all of it: a
 // prepared Plan whose post adds to the peer's signal, and a wait for this side's. Once with waits
 // that may sleep, once in a loop that never does. 11_loop_async is the same loop with its transfers
-// prepared ahead.
+// prepared ahead. On a GPU the thread launches a kernel and posts behind it on its stream.
 //
 //   example_10_loop_cpu --rounds 100000
 #include "examples/loop_side.h"
@@ -29,7 +29,7 @@ class Loop {
   Status run(uint64_t rounds) {
     for (uint64_t round = 1; round <= rounds; ++round) {
       if (side_.rank == 1) PEERLANE_RETURN_IF_ERROR(receive(round));
-      compute(side_.received(), side_.toSend());
+      PEERLANE_RETURN_IF_ERROR(side_.work());
       PEERLANE_RETURN_IF_ERROR(send());
       if (side_.rank == 0) PEERLANE_RETURN_IF_ERROR(receive(round));
     }
@@ -50,7 +50,7 @@ class Loop {
   // confirmed.
   Status send() {
     for (;;) {
-      Status posted = plan_.post().status();
+      Status posted = (kOnGpu ? plan_.post(side_.stream) : plan_.post()).status();
       if (posted.code() != Code::kTryAgain) return posted;
     }
   }
@@ -65,10 +65,11 @@ Status play(const LoopSide& side, uint64_t rounds) {
   for (const Waits waits : {Waits::kMaySleep, Waits::kSpin}) {
     const bool spins = waits == Waits::kSpin;
     PEERLANE_ASSIGN(Loop loop, Loop::create(side, spins ? 1 : 0, waits));
-    side.begin();
+    PEERLANE_RETURN_IF_ERROR(side.begin());
     PEERLANE_RETURN_IF_ERROR(side.meet());
     const Clock::time_point start = Clock::now();
     PEERLANE_RETURN_IF_ERROR(loop.run(rounds));
+    PEERLANE_RETURN_IF_ERROR(side.finish());
     side.report(spins ? "loop_cpu, waits that spin:" : "loop_cpu, waits that sleep:", rounds,
                 start);
     PEERLANE_RETURN_IF_ERROR(side.check(rounds));

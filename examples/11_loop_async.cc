@@ -8,6 +8,9 @@
 //   poster      put, signal, receive, commit, peek      for rounds ahead, twenty in a batch
 //   executor    compute, run the commit, run the peek   for the round that is due
 //
+// On a GPU the executor is a stream: its thread enqueues a kernel, the commit and the peek, and has
+// no part in what comes then.
+//
 //   example_11_loop_async --rounds 100000
 #include <semaphore>
 #include <thread>
@@ -34,13 +37,13 @@ class Loop {
  public:
   static Result<std::unique_ptr<Loop>> create(const LoopSide& side, uint64_t rounds) {
     std::unique_ptr<Loop> loop(new Loop(side, rounds));
-    PEERLANE_ASSIGN(loop->queue_, TriggeredQueue::create(side.peer));
-    return loop;
+    PEERLANE_ASSIGN(loop->queue_, TriggeredQueue::create(side.peer, {.device = side.device}));
+    return Result<std::unique_ptr<Loop>>(std::move(loop));
   }
 
   Status run() {
     Status executed;
-    std::thread executor([&] { executed = execute(); });
+    std::thread executor([&] { (void)(executed = execute()); });
     const Status prepared = prepareAll();
     if (!prepared.isOk()) queue_.cancel();  // releases the executor
     ready_.release(prepared.isOk() ? 0 : 1);
@@ -74,9 +77,17 @@ class Loop {
     const uint64_t awaited = side_.rank == 0 ? round : round + 1;
     if (awaited <= rounds_) PEERLANE_RETURN_IF_ERROR(queue_.receive(kSignal, awaited));
     PEERLANE_ASSIGN(const auto commit, queue_.commit());
-    PEERLANE_ASSIGN(const auto peek, queue_.peek(commit.id.number));
+    PEERLANE_ASSIGN(const auto peek, peekOf(commit.id.number));
     prepared_[round % kAhead] = {commit.id, peek.id};
     return Status::ok();
+  }
+
+  // What is on a stream has to be passed before there is room for more.
+  Result<peerlane::TriggerProgram> peekOf(uint64_t number) {
+    for (;;) {
+      auto peek = queue_.peek(number);
+      if (peek.status().code() != Code::kTryAgain) return peek;
+    }
   }
 
   // ---- The executor.
@@ -93,12 +104,21 @@ class Loop {
       ready_.acquire();
       PEERLANE_RETURN_IF_ERROR(queue_.status());
       const Round& due = prepared_[round % kAhead];
-      if (round != 0) compute(side_.received(), side_.toSend());
-      PEERLANE_RETURN_IF_ERROR(queue_.execute(due.commit));
-      PEERLANE_RETURN_IF_ERROR(queue_.executePeek(due.peek, kPatience));
+      if (round != 0) PEERLANE_RETURN_IF_ERROR(side_.work());
+      PEERLANE_RETURN_IF_ERROR(launch(due));
       if (++done % kTell == 0) room_.release(kTell);
     }
-    return Status::ok();
+    PEERLANE_RETURN_IF_ERROR(side_.finish());
+    return queue_.status();
+  }
+  Status launch(const Round& due) {
+    if constexpr (kOnGpu) {
+      PEERLANE_RETURN_IF_ERROR(queue_.enqueueCommit(due.commit, side_.stream));
+      return queue_.enqueuePeek(due.peek, side_.stream, kPatience);
+    } else {
+      PEERLANE_RETURN_IF_ERROR(queue_.execute(due.commit));
+      return queue_.executePeek(due.peek, kPatience);
+    }
   }
 
   const LoopSide& side_;
@@ -111,7 +131,7 @@ class Loop {
 
 Status play(const LoopSide& side, uint64_t rounds) {
   PEERLANE_ASSIGN(const auto loop, Loop::create(side, rounds));
-  side.begin();
+  PEERLANE_RETURN_IF_ERROR(side.begin());
   PEERLANE_RETURN_IF_ERROR(side.meet());
   const Clock::time_point start = Clock::now();
   PEERLANE_RETURN_IF_ERROR(loop->run());

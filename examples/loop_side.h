@@ -2,24 +2,34 @@
 //
 // One side of a loop of two: receive 128 bytes, compute, send the result. Rank 0 computes and sends
 // first. The computation of each round needs the bytes of the round before, so the last message
-// proves all of them. Confined to one thread, but for compute().
+// proves all of them. On a GPU (on_gpu.h) a kernel computes, on the stream of its side. Confined to
+// one thread, but for work().
 #pragma once
 
-#include "examples/roles.h"
+#include "examples/on_gpu.h"
 
 namespace example {
 
 inline constexpr size_t kLoopWords = 16;
 inline constexpr uint64_t kLoopBytes = kLoopWords * sizeof(uint64_t);
 
-// The work of one round: each word of `out` from the same one of `in`. No two words give the same.
-inline void compute(std::span<const uint64_t> in, std::span<uint64_t> out) {
-  for (size_t i = 0; i < in.size(); ++i)
-    out[i] = (in[i] ^ (in[i] >> 29)) * 0xbf58476d1ce4e5b9 + i + 1;
+// What word `i` becomes in a round. No two give the same.
+PEERLANE_DEVICE inline uint64_t computed(uint64_t word, uint64_t i) {
+  return (word ^ (word >> 29)) * 0xbf58476d1ce4e5b9 + i + 1;
 }
+inline void compute(std::span<const uint64_t> in, std::span<uint64_t> out) {
+  for (size_t i = 0; i < in.size(); ++i) out[i] = computed(in[i], i);
+}
+#if defined(__CUDACC__)
+__global__ void computeKernel(const uint64_t* in, uint64_t* out) {
+  out[threadIdx.x] = computed(in[threadIdx.x], threadIdx.x);
+}
+#endif
 
 struct LoopSide {
   int rank = 0;
+  peerlane::Device device;
+  peerlane::DeviceStream stream;  // of a GPU
   std::unique_ptr<peerlane::Context> context;
   peerlane::Peer peer;
   peerlane::Region inbox;
@@ -27,7 +37,9 @@ struct LoopSide {
   peerlane::RemoteRegion theirs;  // the other side's inbox
 
   Status connect(TicketPipes& tickets) {
-    PEERLANE_ASSIGN(context, peerlane::Context::create());
+    PEERLANE_ASSIGN(device, deviceOf(rank));
+    PEERLANE_ASSIGN(context, contextOn(device));
+    PEERLANE_RETURN_IF_ERROR(makeStream());
     if (rank == 0) {
       PEERLANE_RETURN_IF_ERROR(tickets.give(context->ticket()));
       PEERLANE_ASSIGN(peer, context->accept(kPatience));
@@ -35,17 +47,37 @@ struct LoopSide {
       PEERLANE_ASSIGN(const std::string ticket, tickets.take(0));
       PEERLANE_ASSIGN(peer, context->connect(ticket, kPatience));
     }
-    PEERLANE_ASSIGN(inbox, context->allocate(kLoopBytes));
-    PEERLANE_ASSIGN(outbox, context->allocate(kLoopBytes));
+    PEERLANE_ASSIGN(inbox, context->allocate(kLoopBytes, {.device = device}));
+    PEERLANE_ASSIGN(outbox, context->allocate(kLoopBytes, {.device = device}));
     PEERLANE_RETURN_IF_ERROR(peer.sendMessage(0, inbox.share()));
     PEERLANE_ASSIGN(const auto share, peer.receiveMessage(0, kPatience));
     PEERLANE_ASSIGN(theirs, peer.importRegion(share));
     return theirs.prepare();
   }
 
-  std::span<uint64_t> received() const { return wordsOf(inbox); }
-  std::span<uint64_t> toSend() const { return wordsOf(outbox); }
-  peerlane::Block block() const { return {&outbox, 0, &theirs, 0, kLoopBytes}; }
+  // What came becomes what is to be sent: now, or when the stream of a GPU gets there.
+  Status work() const {
+#if defined(__CUDACC__)
+    PEERLANE_RETURN_IF_ERROR(check(cudaSetDevice(device.index)));
+    computeKernel<<<1, kLoopWords, 0, static_cast<cudaStream_t>(stream.handle())>>>(
+        wordsOf(inbox).data(), wordsOf(outbox).data());
+    return check(cudaGetLastError());
+#else
+    compute(wordsOf(inbox), wordsOf(outbox));
+    return Status::ok();
+#endif
+  }
+  // All that was enqueued is done.
+  Status finish() const {
+#if defined(__CUDACC__)
+    return check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream.handle())));
+#else
+    return Status::ok();
+#endif
+  }
+  peerlane::Block block() const {
+    return {&outbox, 0, &theirs, 0, kLoopBytes};
+  }
 
   // Both sides come here before the next loop, and before they leave.
   Status meet() const {
@@ -53,14 +85,20 @@ struct LoopSide {
     return peer.receiveMessage(1, kPatience).status();
   }
   // What rank 0 computes from in the first round.
-  void begin() const { std::fill(received().begin(), received().end(), uint64_t{42}); }
+  Status begin() const {
+    std::array<uint64_t, kLoopWords> words;
+    words.fill(42);
+    return fill(inbox, 0, bytesOf(words));
+  }
 
   // The message that came last, after `rounds` of them, against a computation of all.
   Status check(uint64_t rounds) const {
     std::array<uint64_t, kLoopWords> expected;
     expected.fill(42);
     for (uint64_t i = 0; i < 2 * rounds - (rank == 0 ? 0 : 1); ++i) compute(expected, expected);
-    if (std::equal(expected.begin(), expected.end(), received().begin())) return Status::ok();
+    std::array<uint64_t, kLoopWords> received;
+    PEERLANE_RETURN_IF_ERROR(look(inbox, 0, std::as_writable_bytes(std::span(received))));
+    if (received == expected) return Status::ok();
     return Status(Code::kCorrupt, "other bytes came than the other side has computed");
   }
   // Of rank 0: a round is there and back, with both computations.
@@ -72,6 +110,15 @@ struct LoopSide {
   }
 
  private:
+  Status makeStream() {
+#if defined(__CUDACC__)
+    cudaStream_t made = nullptr;
+    PEERLANE_RETURN_IF_ERROR(check(cudaSetDevice(device.index)));
+    PEERLANE_RETURN_IF_ERROR(check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking)));
+    stream = peerlane::DeviceStream::cuda(made);
+#endif
+    return Status::ok();
+  }
   static std::span<uint64_t> wordsOf(const peerlane::Region& region) {
     return {reinterpret_cast<uint64_t*>(region.data()), kLoopWords};
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the examples of port channels begin with: two sides that meet, a channel between them, and
-// a kernel at each. Compiled by nvcc the kernel runs on a GPU; by a C++ compiler the same code runs
-// in CPU threads, on host memory. Confined to one thread.
+// a kernel at each (on_gpu.h). Confined to one thread.
 #pragma once
 
 #include <cstring>
@@ -10,36 +9,16 @@
 #include <string>
 #include <thread>
 
-#include "examples/roles.h"
+#include "examples/on_gpu.h"
 
 namespace example {
 
 using peerlane::PortChannelHandle;
 using peerlane::PortEngine;
 
-#if defined(__CUDACC__)
-inline constexpr uint32_t kThreads = 256;  // of the block that runs a kernel
-inline constexpr bool kOnGpu = true;
-#else
-inline constexpr uint32_t kThreads = 2;
-inline constexpr bool kOnGpu = false;
-#endif
+inline constexpr uint32_t kThreads = kOnGpu ? 256 : 2;  // of the block that runs a kernel
 
 // ---- Two sides that meet.
-
-// Rank r takes GPU r, or, where there are fewer, the one that is left.
-inline Result<peerlane::Device> deviceOf(int rank) {
-#if defined(__CUDACC__)
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
-    return Status(Code::kNotSupported,
-                  "no GPU; the program of the same name without _gpu runs on CPU threads");
-  return peerlane::Device{peerlane::DeviceKind::kCuda, rank % count};
-#else
-  (void)rank;
-  return peerlane::Device{};
-#endif
-}
 
 struct SideBootstrap {
   int rank = 0;
@@ -137,10 +116,6 @@ template <class Body>
 __global__ void kernel(Body body, uint64_t* result) {
   const uint64_t returned = body(peerlane::port::ThisBlock());
   if (threadIdx.x == 0) *result = returned;
-}
-
-inline Status check(cudaError_t error) {
-  return error == cudaSuccess ? Status::ok() : Status(Code::kSystem, cudaGetErrorString(error));
 }
 
 // Runs `body` by one block; returns what it returned.
