@@ -115,6 +115,30 @@ TEST_F(TriggerMappedTest, ASignalFollowsItsBytes) {
 }
 
 // Posts, what is taken back, and others that add to the same signals, against sums.
+// A commit whose program cannot be made keeps what was posted: the next one fails as well, and does
+// not pass for a commit of nothing.
+TEST_F(TriggerMappedTest, ACommitThatFailsConsumesNothing) {
+  // As a GPU behind PCIe, which does not add to words of the host.
+  setenv("SOFTWARE_GPU_NO_HOST_ATOMICS", "1", 1);
+  TriggerPair pair({"self", "cuda_ipc"});
+  unsetenv("SOFTWARE_GPU_NO_HOST_ATOMICS");
+  const Region words = MUST(pair.b->allocate(4096));
+  const Region from = MUST(pair.a->allocate(4096));
+  const RemoteRegion remoteWords = MUST(pair.toB.importRegion(words.share()));
+  TriggeredQueue queue = MUST(TriggeredQueue::create(
+      pair.toB, {.emitter = TriggerEmitter::kMapped, .device = kTriggerGpu}));
+  const Block block{&from, 0, &remoteWords, 64, 64};
+  ASSERT_OK(queue.put({&block, 1}));
+  ASSERT_OK(queue.add(remoteWords, 0, 5));
+  const uint32_t ops = queue.commitOps();
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = queue.commit();
+    ASSERT_EQ(refused.status().code(), Code::kNotSupported);
+    EXPECT_EQ(queue.commitOps(), ops);
+  }
+  queue.discard();
+}
+
 TEST_F(TriggerMappedTest, WhatIsTakenBackAddsNothing) {
   constexpr uint32_t kSignals = 3;
   struct Made {

@@ -320,11 +320,16 @@ Status PostedBatch::moveTo(CommitSlot& slot) {
   if (works_.empty()) {
     slot.ready.clear();  // receives launch nothing
   } else {
-    Program program = std::move(program_);
-    program.name = isDoorbell() ? "doorbell-commit" : "mapped-commit";
+    const size_t posted = program_.ops.size();
+    program_.name = isDoorbell() ? "doorbell-commit" : "mapped-commit";
     const uint64_t last = slot.last.load(std::memory_order_relaxed);
-    isDoorbell() ? emitDoorbell(program, last) : emitMappedEnd(program, last);
-    PEERLANE_RETURN_IF_ERROR(prepare(slot.ready, std::move(program)));
+    isDoorbell() ? emitDoorbell(program_, last) : emitMappedEnd(program_, last);
+    if (Status prepared = prepare(slot.ready, std::move(program_)); !prepared.isOk()) {
+      program_ = slot.ready.program();  // all that was posted is still there for another commit
+      program_.ops.resize(posted);
+      slot.ready.clear();
+      return prepared;
+    }
   }
   std::swap(slot.works, works_);  // its own is empty
   std::swap(slot.arrivals, arrivals_);

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -162,7 +163,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: *value = hasNorWaits(); break;
     case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES: *value = hasWordFlush(device); break;
     // Its memory is the host's.
-    case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED: *value = 1; break;
+    case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
+      *value = std::getenv("SOFTWARE_GPU_NO_HOST_ATOMICS") == nullptr ? 1 : 0;
+      break;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID: *value = -1; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: *value = !fabricFails("absent"); break;
     case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID: *value = 0xffff; break;
