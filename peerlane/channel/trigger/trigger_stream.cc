@@ -30,13 +30,15 @@ Status TriggerStream::enqueue(Run& run, DeviceStream stream, Clock::time_point d
     return Status(Code::kNotSupported,
                   "the stream is being captured into a graph; the numbers in the programs of a "
                   "queue are constants, so a second replay would launch and await nothing");
-  const MutexLock lock(mutex_);
   if (stream_ && stream_.handle() != stream.handle())
     return Status(Code::kInvalidArgument,
                   "the queue belongs to another stream, on which its programs are ordered; make a "
                   "queue for each stream");
   stream_ = stream;
+  // Without the lock: where the stream is full, the driver blocks until it goes on, and a turn of
+  // the engine, which may have to bring what it waits for, comes to look() meanwhile.
   PEERLANE_ASSIGN(const DevicePost post, executor_.post(*run.program, stream));
+  const MutexLock lock(mutex_);
   if (posted_.empty()) progress_.expectDeviceStores();
   isIdle_.store(false, std::memory_order_release);
   posted_.push_back({std::move(run.program), post, deadline});

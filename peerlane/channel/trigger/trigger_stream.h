@@ -73,8 +73,8 @@ class TriggerStream {
   std::unique_ptr<DevicePin> pin_;
   std::atomic<uint64_t> passed_{0};  // tickets begin with 1, and streams keep the order
   std::atomic<bool> isIdle_{true};
+  DeviceStream stream_;  // the executor's
   Mutex mutex_;
-  DeviceStream stream_ PEERLANE_GUARDED_BY(mutex_);
   std::deque<Posted> posted_ PEERLANE_GUARDED_BY(mutex_);
 };
 
