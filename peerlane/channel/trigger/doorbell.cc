@@ -72,8 +72,8 @@ Proxy::Turn Doorbell::look() {
   moved |= tellArrivals();
   if (!hasMailbox || !mailbox_->pending()) {
     if (moved) return Proxy::Turn::kMoved;
-    return expecting_.load(std::memory_order_relaxed) != 0 ? Proxy::Turn::kPending
-                                                           : Proxy::Turn::kIdle;
+    const bool waits = expecting_.load(std::memory_order_relaxed) != 0 && !health_.hasFailed();
+    return waits ? Proxy::Turn::kPending : Proxy::Turn::kIdle;
   }
   moved |= mailbox_->serve();
   // For threads that wait for the count, and for the end of the commit.
