@@ -207,8 +207,6 @@ TEST_P(TriggeredQueueTest, ClosesWithSomethingPosted) {
   EXPECT_TRUE(far_->isAsExpected());
 }
 
-// By the server, whose copies survive a file that another process cuts; an executor's own would
-// not.
 class TriggeredQueueOfAFile : public TriggeredQueueTest {};
 INSTANTIATE_TEST_SUITE_P(Routes, TriggeredQueueOfAFile, testing::Values(kSelf, kMapped), routeName);
 
