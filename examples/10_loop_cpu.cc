@@ -72,7 +72,7 @@ Status play(const LoopSide& side, uint64_t rounds) {
     PEERLANE_RETURN_IF_ERROR(side.finish());
     side.report(spins ? "loop_cpu, waits that spin:" : "loop_cpu, waits that sleep:", rounds,
                 start);
-    PEERLANE_RETURN_IF_ERROR(side.check(rounds));
+    PEERLANE_RETURN_IF_ERROR(side.verify(rounds));
     PEERLANE_RETURN_IF_ERROR(side.meet());  // before rank 0 begins anew
   }
   return Status::ok();

@@ -136,7 +136,7 @@ Status play(const LoopSide& side, uint64_t rounds) {
   const Clock::time_point start = Clock::now();
   PEERLANE_RETURN_IF_ERROR(loop->run());
   side.report(("loop_async, " + loop->emitter() + " queue:").c_str(), rounds, start);
-  return side.check(rounds);
+  return side.verify(rounds);
 }
 
 }  // namespace

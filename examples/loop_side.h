@@ -92,7 +92,7 @@ struct LoopSide {
   }
 
   // The message that came last, after `rounds` of them, against a computation of all.
-  Status check(uint64_t rounds) const {
+  Status verify(uint64_t rounds) const {
     std::array<uint64_t, kLoopWords> expected;
     expected.fill(42);
     for (uint64_t i = 0; i < 2 * rounds - (rank == 0 ? 0 : 1); ++i) compute(expected, expected);

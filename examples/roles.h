@@ -238,6 +238,8 @@ inline int runRoles(const std::vector<Role>& roles, TicketPipes& tickets) {
     int status = 0;
     std::erase(running, ::waitpid(-1, &status, 0));
     if (status == 0 && code == 0) continue;
+    if (code == 0 && WIFSIGNALED(status))
+      std::fprintf(stderr, "a side was ended by signal %d\n", WTERMSIG(status));
     code = 1;
     for (const pid_t process : running) ::kill(process, SIGKILL);
   }
