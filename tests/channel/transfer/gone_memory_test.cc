@@ -259,7 +259,10 @@ TEST_P(GoneOwnMemory, FailsListsAndPlansAlone) {
   EXPECT_OK(pair_.a->unregister(region, kSoon));
 }
 
-TEST_P(GoneOwnMemory, WhileBytesMove) {
+// Only where this side copies by itself: the other wires' senders are GoneMemory's.
+class GoneMappingOfOnesOwn : public GoneOwnMemory {};
+
+TEST_P(GoneMappingOfOnesOwn, WhileBytesMove) {
   loseInTheMiddle(
       loss(), [&](FileMemory& file, Direction direction, std::byte sent, const Mover& whileLost) {
         const Region region = MUST(pair_.a->registerRegion(file.data(), kBytes, Access::kLocal));
@@ -285,6 +288,9 @@ std::string goneName(const testing::TestParamInfo<std::tuple<Wire, Loss>>& info)
 }
 const auto kLosses = testing::Values(Loss::kCut, Loss::kUnmapped, Loss::kProtected);
 INSTANTIATE_TEST_SUITE_P(Wires, GoneMemory, testing::Combine(testing::ValuesIn(kWires), kLosses),
+                         goneName);
+INSTANTIATE_TEST_SUITE_P(Mapped, GoneMappingOfOnesOwn,
+                         testing::Combine(testing::Values(kMappedWire, Wire{kSelf}), kLosses),
                          goneName);
 INSTANTIATE_TEST_SUITE_P(Mapped, GoneOwnMemory,
                          testing::Combine(testing::Values(kMappedWire), kLosses), goneName);
