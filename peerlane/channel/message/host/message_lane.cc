@@ -17,13 +17,9 @@ BoundTarget LaneEnvironment::local(uint64_t offset, uint64_t bytes) const {
 }
 
 BoundTarget LaneEnvironment::remote(uint64_t offset, uint64_t bytes) const {
-  const RemoteMemory& memory = peerArea->memory;
-  const bool mapped = memory.mapped != nullptr;
-  return {.address = mapped ? memory.mapped + offset : nullptr,
-          .bytes = bytes,
-          .remote = &memory,
-          .remoteOffset = offset,
-          .waker = mapped ? &peer->link().traits().waker : nullptr};
+  BoundTarget target = BoundTarget::ofPeer(peerArea->memory, offset, bytes);
+  if (target.address != nullptr) target.waker = &peer->link().traits().waker;
+  return target;
 }
 
 Status memoryGone(const std::string& message) {
