@@ -47,8 +47,9 @@ struct PortMemory {
   uint64_t bytes = 0;
   Access access = Access::kLocal;
 
-  // Where threads of the device copy by themselves; null: they ask the proxy. They check no rights,
-  // so it is memory that they may both read and write; nor do threads of the CPU survive a cut.
+  // The address by which threads of the device copy by themselves; null: they ask the proxy. They
+  // check no rights, so it is null unless they may both read and write the memory; and null for
+  // threads of the CPU where the memory may be cut, because their copy would end the process.
   std::byte* inlineAddress(bool isOfGpu) const {
     return access == Access::kRemoteReadWrite && (isOfGpu || !mayBeCut) ? address : nullptr;
   }

@@ -273,7 +273,7 @@ Status PortCore::move(SemaphoreSlot& semaphore, const port::PortRequest& request
   if (request.bytes == 0) return Status::ok();
   const PortQueueSlot& connection = *semaphore.connection;
   // The copy engine needs addresses; for memory of the host that is not mapped the CPU has an
-  // agent. Transfers survive what is cut.
+  // agent. The CPU makes no plain copy of memory that may be cut: a transfer moves it.
   const auto isReached = [&](const PortMemory& memory) {
     return connection.isByDevice ? memory.address != nullptr : memory.isOfHost && !memory.mayBeCut;
   };

@@ -122,8 +122,8 @@ class LossTime {
 };
 
 // A move that ended before the loss has all its bytes, and any other ends Revoked. 210 rounds on
-// each wire, with its three losses. `lose`: a round with a file that is lost in the middle; whether
-// it was caught.
+// each wire, with its three losses. `round` prepares one with the file, and calls the function that
+// it is given with its move: while that runs, another thread loses the file.
 template <typename Round>
 void loseInTheMiddle(Loss loss, const Round& round) {
   constexpr int kRounds = 70;
@@ -259,7 +259,7 @@ TEST_P(GoneOwnMemory, FailsListsAndPlansAlone) {
   EXPECT_OK(pair_.a->unregister(region, kSoon));
 }
 
-// Only where this side copies by itself: the other wires' senders are GoneMemory's.
+// On the links by which this side's CPU copies its memory to the peer's by itself.
 class GoneMappingOfOnesOwn : public GoneOwnMemory {};
 
 TEST_P(GoneMappingOfOnesOwn, WhileBytesMove) {
